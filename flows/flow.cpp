@@ -1,0 +1,103 @@
+#include "diffeo/flows/flow.h"
+
+#include "diffeo/layers/sequential/sequential.h"
+
+namespace diffeo {
+namespace {
+
+struct FlowOptions {
+  std::vector<Json> layers;
+  Json base;
+  int64_t context = 0;
+  Json embedding = nullptr;
+  static constexpr auto fields() {
+    using O = FlowOptions;
+    return std::tuple{required("layers", &O::layers, "list of layer specs, the one nearest to the data first"),
+                      required("base", &O::base, "spec of the base distribution"),
+                      optional("context", &O::context, "size of the context that the embedding network takes"),
+                      optional("embedding", &O::embedding, "network from the context to that of the layers, or null")};
+  }
+};
+
+int64_t inner_context(const Layer& layers, const Distribution& base) {
+  check(layers.context_size() == 0 || base.context_size() == 0 || layers.context_size() == base.context_size(),
+        "flow: the layers take a context of ", layers.context_size(), " values but the base one of ",
+        base.context_size());
+  return std::max(layers.context_size(), base.context_size());
+}
+
+}  // namespace
+
+Flow::Flow(LayerPtr layers, DistributionPtr base)
+    : Distribution(layers->domain(), inner_context(*layers, *base)), layers_(std::move(layers)), base_(std::move(base)) {
+  check(layers_->codomain().same_as(base_->space()), "flow: the layers end in ", to_string(layers_->codomain()),
+        " but the base lives on ", to_string(base_->space()));
+  register_module("layers", layers_);
+  register_module("base", base_);
+}
+
+Flow::Flow(LayerPtr layers, DistributionPtr base, int64_t context, const NetOptions& embedding)
+    : Distribution(layers->domain(), context), layers_(std::move(layers)), base_(std::move(base)), embedding_options_(embedding) {
+  check(layers_->codomain().same_as(base_->space()), "flow: the layers end in ", to_string(layers_->codomain()),
+        " but the base lives on ", to_string(base_->space()));
+  const auto inner = inner_context(*layers_, *base_);
+  check(context > 0 && inner > 0, "flow: an embedding needs a context, and layers or a base that take one");
+  register_module("layers", layers_);
+  register_module("base", base_);
+  embedding_ = register_module("embedding", within("embedding", [&] { return build_net(embedding, context, 0, inner); }));
+}
+
+Tensor Flow::embedded(const Tensor& context) { return embedding_ ? embedding_->forward(context) : context; }
+
+Mapped Flow::to_latent(const Tensor& x, const Tensor& context) {
+  return layers_->forward(x, layers_->context_size() > 0 ? embedded(context) : Tensor());
+}
+
+Mapped Flow::to_data(const Tensor& z, const Tensor& context) {
+  return layers_->inverse(z, layers_->context_size() > 0 ? embedded(context) : Tensor());
+}
+
+Tensor Flow::evaluate(const Tensor& x, const Tensor& context) {
+  const auto inner = embedded(context);
+  const auto traits = layers_->traits();
+  check(!traits.random, "flow: has random layers and so no density to evaluate; draw gives path weights");
+  const auto [z, log_det] = layers_->forward(x, layers_->context_size() > 0 ? inner : Tensor());
+  return base_->log_prob(z, base_->context_size() > 0 ? inner : Tensor()) + log_det;
+}
+
+Drawn Flow::simulate(at::IntArrayRef batch, const Tensor& context) {
+  const auto inner = embedded(context);
+  const auto [z, log_prob] = base_->draw(batch, base_->context_size() > 0 ? inner : Tensor());
+  const auto [x, log_det] = layers_->inverse(z, layers_->context_size() > 0 ? inner : Tensor());
+  return {x, log_prob - log_det};
+}
+
+Json Flow::spec() const {
+  FlowOptions options;
+  if (const auto* chain = dynamic_cast<const Sequential*>(layers_.get()))
+    for (const auto& layer : chain->layers()) options.layers.push_back(layer->spec());
+  else
+    options.layers.push_back(layers_->spec());
+  options.base = base_->spec();
+  if (embedding_) {
+    options.context = context_size();
+    options.embedding = write(embedding_options_);
+  }
+  return write("flow", options);
+}
+
+FlowPtr build_flow(const Json& spec) {
+  const auto options = read<FlowOptions>(spec);
+  auto layers = std::make_shared<Sequential>(Sequential::Options{options.layers});
+  auto base = within("base", [&] { return build_distribution(options.base); });
+  if (options.embedding.is_null()) {
+    auto flow = std::make_shared<Flow>(layers, base);
+    if (options.context != 0 && options.context != flow->context_size())
+      throw SpecError("context", c10::str("the layers take a context of ", flow->context_size(), " values, not ",
+                                          options.context, "; give an embedding to change its size"));
+    return flow;
+  }
+  return std::make_shared<Flow>(layers, base, options.context, read<NetOptions>(options.embedding, "embedding"));
+}
+
+}  // namespace diffeo

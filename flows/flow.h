@@ -1,0 +1,45 @@
+#pragma once
+
+#include "diffeo/flows/distribution.h"
+#include "diffeo/layers/nets/net.h"
+
+namespace diffeo {
+
+/// Layers that carry data to a base distribution: data goes forward through the layers.
+///
+///   log p(x | c) = log p_base(f(x; e), e) + log|det df/dx|,   e = embedding(c), or c itself
+class Flow : public Distribution {
+ public:
+  /// Throws Error if the layers do not end in the base's space or its contexts differ, or if a layer has no density
+  /// to evaluate (random or estimated layers).
+  Flow(LayerPtr layers, DistributionPtr base);
+  /// With a network that turns a context of `context` values into the one that layers and base take.
+  Flow(LayerPtr layers, DistributionPtr base, int64_t context, const NetOptions& embedding);
+
+  /// Data to latent: z (*batch, D) and log|det dz/dx|.
+  Mapped to_latent(const Tensor& x, const Tensor& context = {});
+  /// Latent to data: x and log|det dx/dz|.
+  Mapped to_data(const Tensor& z, const Tensor& context = {});
+
+  const LayerPtr& layers() const { return layers_; }
+  const DistributionPtr& base() const { return base_; }
+  /// `{"type": "flow", "layers": [...], "base": {...}}`, with "context" and "embedding" where there is one.
+  Json spec() const override;
+
+ private:
+  Tensor evaluate(const Tensor& x, const Tensor& context) override;
+  Drawn simulate(at::IntArrayRef batch, const Tensor& context) override;
+  Tensor embedded(const Tensor& context);
+
+  LayerPtr layers_;
+  DistributionPtr base_;
+  NetOptions embedding_options_;
+  NetPtr embedding_;
+};
+
+using FlowPtr = std::shared_ptr<Flow>;
+
+/// Builds a flow from its spec. Throws SpecError that names the place of a mistake.
+FlowPtr build_flow(const Json& spec);
+
+}  // namespace diffeo

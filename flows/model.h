@@ -1,0 +1,18 @@
+#pragma once
+
+#include "diffeo/data/model_file.h"
+#include "diffeo/flows/flow.h"
+
+namespace diffeo {
+
+/// Writes a flow with the columns it was trained on. Throws Error naming the file.
+void save(const Flow& flow, const std::string& path, const std::vector<Column>& columns = {},
+          const std::vector<Column>& context_columns = {});
+
+/// Reads the flow of a model file in the dtype it was saved in, on the CPU, in evaluation mode. Checks every name,
+/// shape and type before anything is made of them. Throws Error naming file and object.
+FlowPtr load_flow(const std::string& path);
+/// The same from a file already read; `where` names it in errors.
+FlowPtr flow_from(const ModelFile& model, const std::string& where);
+
+}  // namespace diffeo

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "diffeo/flows/flow.h"
+
+namespace diffeo {
+
+/// Options that every named recipe understands; a value of 0 or an empty one means the recipe's own default.
+struct RecipeOptions {
+  int64_t features = 0;
+  int64_t context = 0;
+  int64_t layers = 0;
+  int64_t width = 0;
+  int64_t depth = 0;
+  std::string net;
+  std::string activation;
+  double dropout = 0;
+  int64_t bins = 0;
+  double bound = 0;
+  std::string mask;
+  std::string linear;
+  Json base = nullptr;
+  int64_t seed = 0;
+  static constexpr auto fields() {
+    using O = RecipeOptions;
+    return std::tuple{required("features", &O::features, "D"),
+                      optional("context", &O::context, "C, 0 for none"),
+                      optional("layers", &O::layers, "number of couplings or autoregressive layers"),
+                      optional("width", &O::width, "units in each hidden layer of the conditioners"),
+                      optional("depth", &O::depth, "hidden layers, or residual blocks"),
+                      optional("net", &O::net, "mlp or residual"),
+                      optional("activation", &O::activation, "activation of the conditioners"),
+                      optional("dropout", &O::dropout, "dropout of the conditioners"),
+                      optional("bins", &O::bins, "bins of the splines"),
+                      optional("bound", &O::bound, "the splines act on [-bound, bound]"),
+                      optional("mask", &O::mask, "half, alternating or random"),
+                      optional("linear", &O::linear, "between couplings: lu, permutation, orthogonal or none"),
+                      optional("base", &O::base, "spec of the base distribution"),
+                      optional("seed", &O::seed, "seed of random masks and permutations")};
+  }
+};
+
+/// A named architecture from the literature: a function that writes a flow's spec.
+struct Recipe {
+  std::string name, summary;
+  Json (*write)(const RecipeOptions& options);
+};
+
+/// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf.
+const std::vector<Recipe>& all_recipes();
+
+/// The spec of a named flow. Throws SpecError with the nearest name for an unknown one.
+Json recipe(const std::string& name, const RecipeOptions& options);
+
+}  // namespace diffeo

@@ -1,0 +1,59 @@
+#include "diffeo/layers/base/layer.h"
+
+#include <ATen/ExpandUtils.h>
+
+namespace diffeo {
+
+Traits operator&(const Traits& a, const Traits& b) {
+  return {.closed_forward = a.closed_forward && b.closed_forward,
+          .closed_inverse = a.closed_inverse && b.closed_inverse,
+          .exact_log_det = a.exact_log_det && b.exact_log_det,
+          .constant_log_det = a.constant_log_det && b.constant_log_det,
+          .random = a.random || b.random,
+          .injective = a.injective || b.injective};
+}
+
+Layer::Layer(Space domain, Space codomain, int64_t context_size)
+    : domain_(std::move(domain)), codomain_(std::move(codomain)), context_size_(context_size) {
+  check(context_size_ >= 0, "context must be at least 0, got ", context_size_);
+}
+
+Mapped Layer::forward(const Tensor& x, const Tensor& context) { return map(x, checked(x, domain_, context)); }
+
+Mapped Layer::inverse(const Tensor& y, const Tensor& context) { return unmap(y, checked(y, codomain_, context)); }
+
+Tensor Layer::checked(const Tensor& points, const Space& space, const Tensor& context) const {
+  const auto who = [&] { return spec().value("type", std::string("layer")); };
+  check(points.defined(), "expected points of shape ", to_string(space), ", got an undefined tensor");
+  const auto batch = points.dim() - static_cast<int64_t>(space.event.size());
+  if (batch < 0 || points.sizes().slice(batch) != at::IntArrayRef(space.event))
+    throw Error(c10::str(who(), ": expected points of shape ", to_string(space), ", got ", points.sizes()));
+  const auto want = c10::typeMetaToScalarType(tensor_options().dtype());
+  if (points.scalar_type() != want)
+    throw Error(c10::str(who(), ": the layer computes in ", want, ", got points of ", points.scalar_type(),
+                         "; convert one of them with .to(dtype)"));
+  if (points.device().type() != tensor_options().device().type())
+    throw Error(c10::str(who(), ": the layer is on ", tensor_options().device(), ", the points are on ",
+                         points.device(), "; move one of them with .to(device)"));
+  if (context.defined() && context.scalar_type() != want)
+    throw Error(c10::str(who(), ": the layer computes in ", want, ", got a context of ", context.scalar_type(),
+                         "; convert one of them with .to(dtype)"));
+  if (!context.defined() && context_size_ == 0) return context;
+  return checked_context(who(), context, context_size_, points.sizes().slice(0, batch));
+}
+
+Tensor checked_context(const std::string& who, const Tensor& context, int64_t size, at::IntArrayRef batch) {
+  if (!context.defined()) {
+    check(size == 0, who, ": a context of ", size, " values is required but none was given");
+    return context;
+  }
+  check(size > 0, who, ": takes no context but one of shape ", context.sizes(), " was given");
+  auto shape = batch.vec();
+  shape.push_back(size);
+  check(context.dim() > 0 && context.size(-1) == size && at::is_expandable_to(context.sizes(), shape), who,
+        ": expected a context of shape ", at::IntArrayRef(shape), " or one that broadcasts to it, got ",
+        context.sizes());
+  return context.expand(shape);
+}
+
+}  // namespace diffeo

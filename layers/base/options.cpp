@@ -1,0 +1,45 @@
+#include "diffeo/layers/base/options.h"
+
+#include <numeric>
+
+namespace diffeo {
+namespace {
+
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string nearest(const std::string& word, const std::vector<std::string>& known) {
+  std::string best;
+  size_t least = word.size() / 3 + 2;
+  for (const auto& candidate : known) {
+    const bool prefix = word.size() >= 3 && candidate.starts_with(word);
+    const size_t distance = prefix ? 1 : edit_distance(word, candidate);
+    if (distance < least) least = distance, best = candidate;
+  }
+  return best;
+}
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
+  const auto best = nearest(word, known);
+  return best.empty() ? "" : "; did you mean '" + best + "'?";
+}
+
+void check_choice(const std::string& field, const std::string& value, const std::vector<std::string>& allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
+  throw SpecError(field, c10::str("unknown value '", value, "'", suggestion(value, allowed), "; allowed are ",
+                                  c10::Join(", ", allowed)));
+}
+
+}  // namespace diffeo

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "diffeo/layers/base/layer.h"
+
+namespace diffeo {
+
+/// A monotone map of one variable with P parameters, applied to every feature with parameters of its own.
+///
+/// It holds no weights: a scheme (coupling, autoregressive, elementwise) feeds it. Shapes: points (*batch, D),
+/// parameters (*batch, D, P), or (D, P) to be shared by the batch. `parameters` may be any real numbers; the map makes them valid.
+class Univariate {
+ public:
+  virtual ~Univariate() = default;
+
+  virtual int64_t parameters() const = 0;  ///< P
+  /// y and the sum over features of log|dy/dx|, (*batch), nats.
+  virtual Mapped forward(const Tensor& x, const Tensor& parameters) const = 0;
+  /// x and minus the log_det of forward.
+  virtual Mapped inverse(const Tensor& y, const Tensor& parameters) const = 0;
+
+  /// Parameters, P of them, at which the map is the identity or as near to it as it can be.
+  virtual std::vector<double> identity() const { return std::vector<double>(parameters(), 0.0); }
+
+  virtual Axis domain() const { return {}; }
+  virtual Axis codomain() const { return {}; }
+  virtual Traits traits() const { return {}; }
+  /// False where a feature's result depends on the parameters of the others (volume preservation).
+  virtual bool separable() const { return true; }
+  virtual Json spec() const = 0;
+};
+
+using UnivariatePtr = std::shared_ptr<const Univariate>;
+
+}  // namespace diffeo

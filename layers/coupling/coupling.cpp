@@ -1,0 +1,136 @@
+#include "diffeo/layers/coupling/coupling.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "diffeo/layers/base/registry.h"
+
+namespace diffeo {
+namespace {
+
+/// True for the features that are kept.
+std::vector<bool> kept_features(const Coupling::Options& options) {
+  const auto features = options.features;
+  std::vector<bool> kept(features);
+  if (options.mask == "random") {
+    std::vector<int64_t> order(features);
+    std::iota(order.begin(), order.end(), 0);
+    // Not std::shuffle: its result is not the same in every standard library, and specs must be.
+    std::mt19937_64 random(options.mask_seed);
+    for (int64_t i = features; i-- > 1;) std::swap(order[i], order[random() % (i + 1)]);
+    for (int64_t i = 0; i < features / 2; ++i) kept[order[i]] = true;
+  } else {
+    for (int64_t i = 0; i < features; ++i) kept[i] = options.mask == "half" ? i < features / 2 : i % 2 == 0;
+  }
+  if (options.flip) kept.flip();
+  return kept;
+}
+
+UnivariatePtr build_kept(const Json& spec) {
+  return spec.is_null() ? nullptr : within("kept_map", [&] { return build_univariate(spec); });
+}
+
+Space space_of(const Coupling::Options& options, bool codomain) {
+  if (options.features < 2)
+    throw SpecError("features", c10::str("must be at least 2, got ", options.features,
+                                         "; use the elementwise layer for one feature"));
+  check_choice("mask", options.mask, {"half", "alternating", "random"});
+  const auto map = within("map", [&] { return build_univariate(options.map); });
+  const auto kept_map = build_kept(options.kept_map);
+  const auto& kept_axis_of = kept_map ? *kept_map : *map;
+  check(map->domain().same_as(kept_axis_of.domain()), "map lives on ", to_string(map->domain()),
+        " but kept_map on ", to_string(kept_axis_of.domain()), "; both must live on the same axis");
+  check(kept_map || map->domain().same_as(map->codomain()), "map goes from ", to_string(map->domain()), " to ",
+        to_string(map->codomain()), "; a coupling needs a kept_map that does the same to the kept features");
+  check(map->codomain().same_as(kept_axis_of.codomain()), "map ends in ", to_string(map->codomain()),
+        " but kept_map in ", to_string(kept_axis_of.codomain()), "; both must end in the same axis");
+  return Space::product(std::vector<Axis>(options.features, codomain ? map->codomain() : map->domain()));
+}
+
+std::vector<double> repeated(const std::vector<double>& values, int64_t times) {
+  std::vector<double> all;
+  for (int64_t i = 0; i < times; ++i) all.insert(all.end(), values.begin(), values.end());
+  return all;
+}
+
+}  // namespace
+
+Coupling::Coupling(const Options& options)
+    : Layer(space_of(options, false), space_of(options, true), options.context), options_(options) {
+  map_ = build_univariate(options.map);
+  kept_map_ = build_kept(options.kept_map);
+  if (map_->parameters() == 0) throw SpecError("map", "has no parameters for the network to make; use elementwise");
+
+  const auto mask = kept_features(options);
+  std::vector<int64_t> kept, moved, order(options.features);
+  for (int64_t i = 0; i < options.features; ++i) (mask[i] ? kept : moved).push_back(i);
+  for (size_t i = 0; i < kept.size(); ++i) order[kept[i]] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < moved.size(); ++i) order[moved[i]] = static_cast<int64_t>(kept.size() + i);
+  kept_ = register_buffer("kept", at::tensor(kept));
+  moved_ = register_buffer("moved", at::tensor(moved));
+  order_ = register_buffer("order", at::tensor(order));
+
+  const auto inputs = static_cast<int64_t>(kept.size()) * (map_->domain().circular ? 2 : 1);
+  const auto outputs = static_cast<int64_t>(moved.size()) * map_->parameters();
+  net_ = within("net", [&] {
+    return build_net(options.net, inputs, options.context, outputs,
+                     repeated(map_->identity(), static_cast<int64_t>(moved.size())));
+  });
+  register_module("net", net_);
+  if (kept_map_) {
+    const auto start = at::tensor(repeated(kept_map_->identity(), static_cast<int64_t>(kept.size())), at::kFloat);
+    kept_parameters_ = register_parameter("kept_parameters",
+                                          start.view({static_cast<int64_t>(kept.size()), kept_map_->parameters()}));
+  }
+}
+
+Traits Coupling::traits() const { return kept_map_ ? map_->traits() & kept_map_->traits() : map_->traits(); }
+
+Json Coupling::spec() const {
+  auto options = options_;
+  options.map = map_->spec();
+  if (kept_map_) options.kept_map = kept_map_->spec();
+  return write("coupling", options);
+}
+
+Tensor Coupling::parameters_from(const Tensor& kept, const Tensor& context) {
+  const auto features = map_->domain().circular ? at::cat({kept.cos(), kept.sin()}, -1) : kept;
+  return net_->forward(features, context).unflatten(-1, {moved_.size(0), map_->parameters()});
+}
+
+Tensor Coupling::joined(const Tensor& kept, const Tensor& moved) const {
+  return at::cat({kept, moved}, -1).index_select(-1, order_);
+}
+
+Mapped Coupling::map(const Tensor& x, const Tensor& context) {
+  const auto kept = x.index_select(-1, kept_);
+  const auto moved = map_->forward(x.index_select(-1, moved_), parameters_from(kept, context));
+  if (!kept_map_) return {joined(kept, moved.value), moved.log_det};
+  const auto mapped = kept_map_->forward(kept, kept_parameters_);
+  return {joined(mapped.value, moved.value), mapped.log_det + moved.log_det};
+}
+
+Mapped Coupling::unmap(const Tensor& y, const Tensor& context) {
+  const auto kept = y.index_select(-1, kept_);
+  if (!kept_map_) {
+    const auto moved = map_->inverse(y.index_select(-1, moved_), parameters_from(kept, context));
+    return {joined(kept, moved.value), moved.log_det};
+  }
+  const auto mapped = kept_map_->inverse(kept, kept_parameters_);
+  const auto moved = map_->inverse(y.index_select(-1, moved_), parameters_from(mapped.value, context));
+  return {joined(mapped.value, moved.value), mapped.log_det + moved.log_det};
+}
+
+DIFFEO_LAYER(coupling, Coupling, "Maps some features by a map conditioned on the others (Dinh et al. 2017).",
+    {"affine", {{"features", 2}, {"net", {{"width", 8}}}}},
+    {"context", {{"features", 5}, {"context", 3}, {"net", {{"width", 8}}}}},
+    {"alternating_residual", {{"features", 4}, {"mask", "alternating"}, {"flip", true},
+                              {"net", {{"type", "residual"}, {"width", 8}, {"depth", 1}}}}},
+    {"random_kept_map", {{"features", 5}, {"mask", "random"}, {"kept_map", {{"type", "affine"}}},
+                         {"net", {{"width", 8}, {"activation", "tanh"}}}}});
+
+}  // namespace diffeo

@@ -1,0 +1,158 @@
+#include "diffeo/layers/nets/net.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/elu.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softplus.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tensor.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include <map>
+
+namespace diffeo {
+namespace {
+
+using Activation = Tensor (*)(const Tensor&);
+
+const std::map<std::string, Activation>& activations() {
+  static const std::map<std::string, Activation> known{
+      {"relu", [](const Tensor& x) { return at::relu(x); }},
+      {"tanh", [](const Tensor& x) { return at::tanh(x); }},
+      {"silu", [](const Tensor& x) { return at::silu(x); }},
+      {"gelu", [](const Tensor& x) { return at::gelu(x); }},
+      {"elu", [](const Tensor& x) { return at::elu(x); }},
+      {"leaky_relu", [](const Tensor& x) { return at::leaky_relu(x); }},
+      {"softplus", [](const Tensor& x) { return at::softplus(x); }},
+      {"sigmoid", [](const Tensor& x) { return at::sigmoid(x); }},
+  };
+  return known;
+}
+
+Tensor joined(const Tensor& x, const Tensor& context) { return context.defined() ? at::cat({x, context}, -1) : x; }
+
+/// Batch norm knows (rows, features) only.
+Tensor normalised(torch::nn::BatchNorm1d& norm, const Tensor& x) {
+  return norm->forward(x.reshape({-1, x.size(-1)})).view_as(x);
+}
+
+class Mlp : public Net {
+ public:
+  Mlp(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs, const std::vector<double>& last_bias)
+      : options_(options) {
+    int64_t width = inputs + context;
+    for (int64_t i = 0; i <= options.depth; ++i) {
+      const auto next = i == options.depth ? outputs : options.width;
+      maps_.push_back(register_module(std::to_string(i), torch::nn::Linear(width, next)));
+      width = next;
+    }
+    init_last(maps_.back()->weight, maps_.back()->bias, options.init_scale, last_bias);
+  }
+
+  Tensor forward(const Tensor& x, const Tensor& context) override {
+    auto hidden = joined(x, context);
+    for (size_t i = 0; i + 1 < maps_.size(); ++i) {
+      hidden = activate(options_.activation, maps_[i]->forward(hidden));
+      if (options_.dropout > 0) hidden = at::dropout(hidden, options_.dropout, is_training());
+    }
+    return maps_.back()->forward(hidden);
+  }
+
+ private:
+  NetOptions options_;
+  std::vector<torch::nn::Linear> maps_;
+};
+
+/// h + W2 act(W1 act(h)), gated by the context (a gated linear unit) where there is one.
+class ResidualBlock : public Module {
+ public:
+  ResidualBlock(const NetOptions& options, int64_t context) : options_(options) {
+    first_ = register_module("first", torch::nn::Linear(options.width, options.width));
+    second_ = register_module("second", torch::nn::Linear(options.width, options.width));
+    torch::NoGradGuard no_grad;
+    second_->weight.uniform_(-1e-3, 1e-3);
+    second_->bias.uniform_(-1e-3, 1e-3);
+    if (context > 0) gate_ = register_module("gate", torch::nn::Linear(context, options.width));
+    if (options.batch_norm) {
+      norm1_ = register_module("norm1", torch::nn::BatchNorm1d(options.width));
+      norm2_ = register_module("norm2", torch::nn::BatchNorm1d(options.width));
+    }
+  }
+
+  Tensor forward(const Tensor& x, const Tensor& context) {
+    auto hidden = options_.batch_norm ? normalised(norm1_, x) : x;
+    hidden = first_->forward(activate(options_.activation, hidden));
+    if (options_.batch_norm) hidden = normalised(norm2_, hidden);
+    hidden = activate(options_.activation, hidden);
+    if (options_.dropout > 0) hidden = at::dropout(hidden, options_.dropout, is_training());
+    hidden = second_->forward(hidden);
+    if (gate_) hidden = hidden * at::sigmoid(gate_->forward(context));
+    return x + hidden;
+  }
+
+ private:
+  NetOptions options_;
+  torch::nn::Linear first_{nullptr}, second_{nullptr}, gate_{nullptr};
+  torch::nn::BatchNorm1d norm1_{nullptr}, norm2_{nullptr};
+};
+
+class Residual : public Net {
+ public:
+  Residual(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs,
+           const std::vector<double>& last_bias) {
+    initial_ = register_module("initial", torch::nn::Linear(inputs + context, options.width));
+    for (int64_t i = 0; i < options.depth; ++i)
+      blocks_.push_back(register_module(std::to_string(i), std::make_shared<ResidualBlock>(options, context)));
+    last_ = register_module("last", torch::nn::Linear(options.width, outputs));
+    init_last(last_->weight, last_->bias, options.init_scale, last_bias);
+  }
+
+  Tensor forward(const Tensor& x, const Tensor& context) override {
+    auto hidden = initial_->forward(joined(x, context));
+    for (const auto& block : blocks_) hidden = block->forward(hidden, context);
+    return last_->forward(hidden);
+  }
+
+ private:
+  torch::nn::Linear initial_{nullptr}, last_{nullptr};
+  std::vector<std::shared_ptr<ResidualBlock>> blocks_;
+};
+
+}  // namespace
+
+Tensor activate(const std::string& name, const Tensor& x) { return activations().at(name)(x); }
+
+void check_activation(const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& [key, value] : activations()) known.push_back(key);
+  check_choice("activation", name, known);
+}
+
+void init_last(Tensor weight, Tensor bias, double scale, const std::vector<double>& last_bias) {
+  torch::NoGradGuard no_grad;
+  weight.mul_(scale);
+  if (last_bias.empty()) bias.zero_();
+  else bias.copy_(at::tensor(last_bias, bias.options()));
+}
+
+NetPtr build_net(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs,
+                 const std::vector<double>& last_bias) {
+  check_choice("type", options.type, {"mlp", "residual"});
+  check_activation(options.activation);
+  if (options.width < 1) throw SpecError("width", c10::str("must be at least 1, got ", options.width));
+  if (options.depth < 0) throw SpecError("depth", c10::str("must be at least 0, got ", options.depth));
+  if (options.dropout < 0 || options.dropout >= 1)
+    throw SpecError("dropout", c10::str("must be in [0, 1), got ", options.dropout));
+  if (options.batch_norm && options.type != "residual")
+    throw SpecError("batch_norm", "only residual networks have batch normalisation; set \"type\": \"residual\"");
+  if (options.type == "mlp") return std::make_shared<Mlp>(options, inputs, context, outputs, last_bias);
+  return std::make_shared<Residual>(options, inputs, context, outputs, last_bias);
+}
+
+}  // namespace diffeo

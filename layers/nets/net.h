@@ -1,0 +1,51 @@
+#pragma once
+
+#include "diffeo/layers/base/module.h"
+#include "diffeo/layers/base/options.h"
+
+namespace diffeo {
+
+/// What a conditioner looks like. The same options serve dense networks (build_net) and masked ones (Made).
+struct NetOptions {
+  std::string type = "mlp";
+  int64_t width = 64;
+  int64_t depth = 2;
+  std::string activation = "relu";
+  double dropout = 0;
+  bool batch_norm = false;
+  double init_scale = 0.1;
+  static constexpr auto fields() {
+    using O = NetOptions;
+    return std::tuple{
+        optional("type", &O::type, "mlp, or residual (pre-activation blocks of two linear maps)"),
+        optional("width", &O::width, "units in each hidden layer"),
+        optional("depth", &O::depth, "hidden layers of an mlp, blocks of a residual network"),
+        optional("activation", &O::activation, "relu, tanh, silu, gelu, elu, leaky_relu, softplus or sigmoid"),
+        optional("dropout", &O::dropout, "probability of dropping a hidden unit in training"),
+        optional("batch_norm", &O::batch_norm, "batch normalisation in the residual blocks"),
+        optional("init_scale", &O::init_scale, "factor on the initial weights of the last linear map")};
+  }
+};
+
+/// A network (*batch, inputs), (*batch, context) -> (*batch, outputs). No densities here.
+class Net : public Module {
+ public:
+  virtual Tensor forward(const Tensor& x, const Tensor& context = {}) = 0;
+};
+using NetPtr = std::shared_ptr<Net>;
+
+/// A dense network with `context` more inputs. Its last linear map starts with weights scaled by
+/// `init_scale` and with `last_bias` (outputs values, or empty for zeros), so that a layer starts near the identity.
+/// Throws SpecError for an unknown type or activation and for sizes below 1.
+NetPtr build_net(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs,
+                 const std::vector<double>& last_bias = {});
+
+/// Applies an activation function by name. Throws SpecError listing the known names.
+Tensor activate(const std::string& name, const Tensor& x);
+/// Throws SpecError at "activation" unless the name is known.
+void check_activation(const std::string& name);
+
+/// Scales the weight of a linear map and sets its bias, in place. For the last map of a conditioner.
+void init_last(Tensor weight, Tensor bias, double scale, const std::vector<double>& last_bias);
+
+}  // namespace diffeo

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "diffeo/layers/base/layer.h"
+
+namespace diffeo {
+
+/// Layers applied one after another, the first one first. Its log_det is the sum of theirs.
+///
+/// Layers that take a context all take the same one. Each layer's codomain must be the next one's domain:
+/// a density would not integrate to 1 otherwise.
+class Sequential : public Layer {
+ public:
+  struct Options {
+    std::vector<Json> layers;
+    static constexpr auto fields() {
+      return std::tuple{required("layers", &Options::layers, "list of layer specs, the one nearest to the data first")};
+    }
+  };
+
+  explicit Sequential(const Options& options);
+  /// Throws Error if there is no layer, or if two neighbours do not fit, naming both.
+  explicit Sequential(std::vector<LayerPtr> layers);
+
+  const std::vector<LayerPtr>& layers() const { return layers_; }
+  Traits traits() const override;
+  Json spec() const override;
+
+ private:
+  Mapped map(const Tensor& x, const Tensor& context) override;
+  Mapped unmap(const Tensor& y, const Tensor& context) override;
+
+  std::vector<LayerPtr> layers_;
+};
+
+}  // namespace diffeo
