@@ -1,0 +1,44 @@
+# The two commands: `make demo` (from nothing to a trained flow and a picture) and `make test`.
+# `make` alone sets up and builds; programs are in build/bin.
+.PHONY: all setup build test demo accept bench cuda asan format docs clean
+JOBS ?= 2
+
+all: build
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	@cmake --preset cpu > build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
+	@cmake --build --preset cpu --parallel $(JOBS)
+
+test: build
+	ctest --preset cpu --parallel $(JOBS)
+
+demo: build
+	@scripts/demo.sh
+
+accept: build  ## the longer experiments
+	ctest --test-dir build -L acceptance --output-on-failure
+
+bench: setup
+	cmake --preset cpu -DDIFFEO_BENCH=ON > /dev/null
+	cmake --build --preset cpu --parallel $(JOBS)
+
+cuda: setup  ## needs nvcc, no GPU
+	cmake --preset cuda > /dev/null
+	cmake --build --preset cuda --parallel $(JOBS) --target diffeo
+
+asan: setup  ## everything once under the address and undefined-behaviour sanitizers
+	cmake --preset asan > /dev/null
+	cmake --build --preset asan --parallel $(JOBS)
+	ctest --preset asan --parallel $(JOBS)
+
+format:
+	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
+
+docs: build  ## docs/layers.md from the registry
+	build/bin/diffeo inspect --layers --markdown > docs/layers.md
+
+clean:
+	rm -rf build
