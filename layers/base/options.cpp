@@ -36,6 +36,11 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return best.empty() ? "" : "; did you mean '" + best + "'?";
 }
 
+int64_t at_least(int64_t least, const std::string& field, int64_t value) {
+  if (value < least) throw SpecError(field, c10::str("must be at least ", least, ", got ", value));
+  return value;
+}
+
 void check_choice(const std::string& field, const std::string& value, const std::vector<std::string>& allowed) {
   if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
   throw SpecError(field, c10::str("unknown value '", value, "'", suggestion(value, allowed), "; allowed are ",

@@ -158,6 +158,9 @@ std::vector<FieldHelp> describe() {
   return help;
 }
 
+/// `value`, which must be at least `least`. Throws SpecError at `field` otherwise.
+int64_t at_least(int64_t least, const std::string& field, int64_t value);
+
 /// Throws SpecError at `field` unless `value` is one of `allowed`.
 void check_choice(const std::string& field, const std::string& value, const std::vector<std::string>& allowed);
 

@@ -4,9 +4,8 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <numeric>
-#include <random>
 
+#include "diffeo/layers/base/random_order.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -17,11 +16,7 @@ std::vector<bool> kept_features(const Coupling::Options& options) {
   const auto features = options.features;
   std::vector<bool> kept(features);
   if (options.mask == "random") {
-    std::vector<int64_t> order(features);
-    std::iota(order.begin(), order.end(), 0);
-    // Not std::shuffle: its result is not the same in every standard library, and specs must be.
-    std::mt19937_64 random(options.mask_seed);
-    for (int64_t i = features; i-- > 1;) std::swap(order[i], order[random() % (i + 1)]);
+    const auto order = random_order(features, options.mask_seed);
     for (int64_t i = 0; i < features / 2; ++i) kept[order[i]] = true;
   } else {
     for (int64_t i = 0; i < features; ++i) kept[i] = options.mask == "half" ? i < features / 2 : i % 2 == 0;
