@@ -49,8 +49,10 @@ wheels=(
   "nvidia-cuda-runtime==13.0.96 nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"
   "nvidia-cuda-cupti==13.0.85 nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8"
 )
-patterns=('torch/include/*' 'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*' 'nvidia/*/lib/libcudart.so*' 'nvidia/*/lib/libcupti.so*')
-[ "$with_cuda" = 0 ] || patterns+=('torch/lib/libtorch_cuda.so' 'torch/lib/libc10_cuda.so' 'torch/lib/libtorch_cuda_linalg.so')
+# What is unpacked of each wheel; the rest is for Python.
+patterns_torch=('torch/include/*' torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1)
+[ "$with_cuda" = 0 ] || patterns_torch+=(torch/lib/libtorch_cuda.so torch/lib/libc10_cuda.so torch/lib/libtorch_cuda_linalg.so)
+patterns_nvidia=('nvidia/*/lib/*.so*')
 
 mkdir -p "$cache" "$root/.deps"
 rm -rf "$target.part" && mkdir "$target.part"
@@ -67,7 +69,8 @@ for wheel in "${wheels[@]}"; do
       die "$cache/$file has not the pinned checksum; remove it and try again"
   fi
   say "unpacking $requirement"
-  unzip -q -o "$cache/$file" "${patterns[@]}" -d "$target.part" || [ $? -eq 11 ]  # 11: a pattern matched nothing
+  case $requirement in torch*) patterns=("${patterns_torch[@]}") ;; *) patterns=("${patterns_nvidia[@]}") ;; esac
+  unzip -q -o "$cache/$file" "${patterns[@]}" -d "$target.part"
 done
 echo "$stamp" > "$target.part/.stamp"
 rm -rf "$target"
