@@ -37,9 +37,6 @@ class LuLinear : public Layer {
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
 
-  Tensor lower() const;  ///< L without its ones (D, D)
-  Tensor upper_diagonal() const;
-
   Options options_;
   Tensor lu_;             ///< (D, D)
   Tensor bias_;           ///< (D), or undefined

@@ -1,0 +1,58 @@
+#include "diffeo/layers/normalization/actnorm.h"
+
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "diffeo/layers/base/registry.h"
+
+namespace diffeo {
+namespace {
+
+constexpr double largest_log_scale = 40;  // e^40 squared is still a float32
+/// Deviations below this part of the mean are rounding: the column is constant.
+constexpr double least_relative_deviation = 1e-6;
+
+Tensor bounded(const Tensor& log_scale) { return log_scale.clamp(-largest_log_scale, largest_log_scale); }
+
+}  // namespace
+
+ActNorm::ActNorm(const Options& options)
+    : Layer(Space::reals(at_least(1, "features", options.features))), options_(options) {
+  log_scale_ = register_parameter("log_scale", at::zeros({options.features}));
+  shift_ = register_parameter("shift", at::zeros({options.features}));
+  initialised_ = register_buffer("initialised", at::zeros({}, at::kLong));
+}
+
+bool ActNorm::initialised() {
+  // Asked once: reading the buffer would make every step wait for the GPU.
+  if (!seen_initialised_) seen_initialised_ = initialised_.item<int64_t>() != 0;
+  return seen_initialised_;
+}
+
+void ActNorm::initialise(const Tensor& x) {
+  torch::NoGradGuard no_grad;
+  const auto rows = x.reshape({-1, options_.features});
+  if (rows.size(0) < 2 || !rows.isfinite().all().item<bool>()) return;
+  const auto mean = rows.mean(0), deviation = rows.std(0, /*unbiased=*/false);
+  const auto varies = deviation > least_relative_deviation * mean.abs();
+  const auto log_scale = at::where(varies, -deviation.clamp_min(1e-30).log(), 0.0);
+  log_scale_.copy_(bounded(log_scale));
+  shift_.copy_(-mean * log_scale_.exp());
+  initialised_.fill_(1);
+}
+
+Mapped ActNorm::map(const Tensor& x, const Tensor&) {
+  if (is_training() && !initialised()) initialise(x);
+  const auto s = bounded(log_scale_);
+  return {x * s.exp() + shift_, s.sum().expand(x.sizes().slice(0, x.dim() - 1))};
+}
+
+Mapped ActNorm::unmap(const Tensor& y, const Tensor&) {
+  const auto s = bounded(log_scale_);
+  return {(y - shift_) * (-s).exp(), -s.sum().expand(y.sizes().slice(0, y.dim() - 1))};
+}
+
+DIFFEO_LAYER(actnorm, ActNorm, "Scale and shift per feature, started from the first batch (Kingma and Dhariwal 2018).",
+             {"plain", {{"features", 3}}});
+
+}  // namespace diffeo
