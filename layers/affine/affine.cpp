@@ -14,6 +14,9 @@ namespace {
 
 constexpr double least_scale = 1e-3;  // of the sigmoid and softplus forms
 
+/// Sum of s over the features for each point of x, also where the points share one s.
+Tensor sum_for(const Tensor& x, const Tensor& s) { return s.sum(-1).expand(x.sizes().slice(0, x.dim() - 1)); }
+
 }  // namespace
 
 Affine::Affine(const Options& options) : options_(options) {
@@ -37,13 +40,13 @@ Tensor Affine::log_scale(const Tensor& a) const {
 
 Mapped Affine::forward(const Tensor& x, const Tensor& parameters) const {
   const auto s = log_scale(parameters.select(-1, 0));
-  const auto log_det = options_.volume_preserving ? at::zeros_like(s.select(-1, 0)) : s.sum(-1);
+  const auto log_det = sum_for(x, options_.volume_preserving ? at::zeros_like(s) : s);
   return {x * s.exp() + parameters.select(-1, 1), log_det};
 }
 
 Mapped Affine::inverse(const Tensor& y, const Tensor& parameters) const {
   const auto s = log_scale(parameters.select(-1, 0));
-  const auto log_det = options_.volume_preserving ? at::zeros_like(s.select(-1, 0)) : -s.sum(-1);
+  const auto log_det = sum_for(y, options_.volume_preserving ? at::zeros_like(s) : -s);
   return {(y - parameters.select(-1, 1)) * (-s).exp(), log_det};
 }
 

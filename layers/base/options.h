@@ -102,7 +102,7 @@ O read(const Json& json, const std::string& where) {
   O options{};
   std::apply(
       [&](const auto&... field) {
-        const auto one = [&](const auto& f) {
+        [[maybe_unused]] const auto one = [&](const auto& f) {
           using T = std::remove_cvref_t<decltype(options.*(f.member))>;
           if (const auto found = json.find(f.name); found != json.end())
             options.*(f.member) = value_of<T>(*found, where.empty() ? f.name : where + "/" + f.name);

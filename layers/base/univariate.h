@@ -7,7 +7,8 @@ namespace diffeo {
 /// A monotone map of one variable with P parameters, applied to every feature with parameters of its own.
 ///
 /// It holds no weights: a scheme (coupling, autoregressive, elementwise) feeds it. Shapes: points (*batch, D),
-/// parameters (*batch, D, P), or (D, P) to be shared by the batch. `parameters` may be any real numbers; the map makes them valid.
+/// parameters (*batch, D, P), or (D, P) to be shared by the batch. `parameters` may be any real numbers; the map makes
+/// them valid. Where P is 0 they may be undefined.
 class Univariate {
  public:
   virtual ~Univariate() = default;
@@ -30,5 +31,13 @@ class Univariate {
 };
 
 using UnivariatePtr = std::shared_ptr<const Univariate>;
+
+/// Options of a map that has none.
+struct NoOptions {
+  static constexpr auto fields() { return std::tuple<>{}; }
+};
+
+/// `identity()` once for each of `features` features: (features, P) in row-major order.
+std::vector<double> identities(const Univariate& map, int64_t features);
 
 }  // namespace diffeo
