@@ -16,13 +16,13 @@ struct ModelFile {
   static constexpr int64_t current_version = 1;
 
   int64_t version = current_version;
-  Json spec;                        ///< of the flow
-  NamedTensors state;               ///< its parameters and buffers under their dotted names
+  Json spec;           ///< of the flow
+  NamedTensors state;  ///< its parameters and buffers under their dotted names
   std::vector<Column> columns, context_columns;
-  Json metadata = Json::object();   ///< free: where the data came from, options of the run, the program's version
-  Json history = Json::array();     ///< one object for each evaluation in training
-  Json training = nullptr;          ///< scalars needed to resume, null in a file that cannot be resumed
-  NamedTensors training_state;      ///< tensors needed to resume: optimiser moments, averages, random state
+  Json metadata = Json::object();  ///< free: where the data came from, options of the run, the program's version
+  Json history = Json::array();    ///< one object for each evaluation in training
+  Json training = nullptr;         ///< scalars needed to resume, null in a file that cannot be resumed
+  NamedTensors training_state;     ///< tensors needed to resume: optimiser moments, averages, random state
 };
 
 /// Writes to a temporary file in the same folder, flushes it to disk and renames it: whatever happens, `path` is either

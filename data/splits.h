@@ -10,15 +10,15 @@ namespace diffeo {
 /// Which rows and columns of an HDF5 file a run reads.
 struct DataOptions {
   std::string file;
-  std::string x;                     ///< object of the points; empty: `/x`, `/train/x` or the only table
-  std::vector<std::string> columns;  ///< of x; empty: all that context, weight and label do not name
-  std::string context;               ///< object, or comma-separated columns of x's object; empty: none
-  std::string weight;                ///< the same, one column, not negative
-  std::string label;                 ///< the same
+  std::string x;                             ///< object of the points; empty: `/x`, `/train/x` or the only table
+  std::vector<std::string> columns;          ///< of x; empty: all that context, weight and label do not name
+  std::string context;                       ///< object, or comma-separated columns of x's object; empty: none
+  std::string weight;                        ///< the same, one column, not negative
+  std::string label;                         ///< the same
   std::vector<double> split{0.8, 0.1, 0.1};  ///< fractions for train, valid and test where the file stores no splits
   uint64_t split_seed = 0;
-  int64_t memory_mb = 4096;          ///< tables larger than this are streamed
-  bool allow_missing = false;        ///< drop rows with NaN or infinite values instead of refusing them
+  int64_t memory_mb = 4096;    ///< tables larger than this are streamed
+  bool allow_missing = false;  ///< drop rows with NaN or infinite values instead of refusing them
 
   static constexpr auto fields() {
     using O = DataOptions;
