@@ -6,6 +6,7 @@ Distribution::Distribution(Space space, int64_t context_size) : space_(std::move
 
 Tensor Distribution::log_prob(const Tensor& x, const Tensor& context) {
   const auto who = [&] { return spec().value("type", std::string("distribution")); };
+  if (!x.defined()) throw Error(c10::str(who(), ": expected points of shape ", to_string(space_), ", got none"));
   const auto batch = x.dim() - static_cast<int64_t>(space_.event.size());
   if (batch < 0 || x.sizes().slice(batch) != at::IntArrayRef(space_.event))
     throw Error(c10::str(who(), ": expected points of shape ", to_string(space_), ", got ", x.sizes()));
@@ -19,7 +20,8 @@ Tensor Distribution::log_prob(const Tensor& x, const Tensor& context) {
 
 Drawn Distribution::draw(at::IntArrayRef batch, const Tensor& context) {
   if (!context.defined() && context_size_ == 0) return simulate(batch, context);
-  return simulate(batch, checked_context(spec().value("type", std::string("distribution")), context, context_size_, batch));
+  return simulate(batch,
+                  checked_context(spec().value("type", std::string("distribution")), context, context_size_, batch));
 }
 
 Tensor Distribution::sample(int64_t n, const Tensor& context) {
