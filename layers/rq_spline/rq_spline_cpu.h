@@ -1,0 +1,41 @@
+#pragma once
+
+#include "diffeo/layers/rq_spline/rq_spline_shape.h"
+
+// What the CPU kernels work on: plain pointers, since files compiled for one instruction set may see nothing else.
+namespace diffeo::rq_spline {
+
+/// Rows of a block whose derivatives by shared parameters are summed up before they are written.
+inline constexpr int64_t rows_of_shared_block = 256;
+
+/// A pass over rows of contiguous tensors.
+template <class T>
+struct Pass {
+  Shape shape;
+  bool inverse;
+  bool shared;          ///< parameters are those of every row
+  int64_t columns;      ///< D
+  const T* x;           ///< (rows, D): what is mapped; going back through an inverse, what it had given
+  const T* parameters;  ///< (rows, D, P), or (D, P) if shared
+  T* value;             ///< forward: (rows, D)
+  T* log_det;           ///< forward: (rows)
+  const T* by_value;    ///< backward: derivatives of the loss by value, (rows, D)
+  const T* by_log_det;  ///< backward: by log_det, (rows)
+  T* by_x;              ///< backward: (rows, D)
+  T* by_parameters;     ///< backward: (rows, D, P), or (blocks, D, P) if shared
+};
+
+/// The kernels of one instruction set. They work on rows [begin, end); the backward pass with shared parameters works
+/// on blocks [begin, end) of `rows_of_shared_block` rows, of `rows` in all.
+template <class T>
+struct CpuKernels {
+  void (*forward)(const Pass<T>& pass, int64_t begin, int64_t end);
+  void (*backward)(const Pass<T>& pass, int64_t begin, int64_t end);
+  void (*backward_shared)(const Pass<T>& pass, int64_t rows, int64_t begin, int64_t end);
+};
+
+/// The kernels for the instruction set in use (cpu_capability.h).
+template <class T>
+const CpuKernels<T>& cpu_kernels();
+
+}  // namespace diffeo::rq_spline
