@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <optional>
 
 #include "diffeo/layers/base/random.h"
@@ -125,6 +124,7 @@ class Run {
       look_at_first_rows();
     optimizer_.emplace(objective_.parameters(), optimizer_options(options));
     if (resume) go_on(*resume);
+    moving_buffers_ = find_moving_buffers();
   }
 
   FitReport run() {
@@ -243,7 +243,7 @@ class Run {
   }
 
   void take_step(const Batch& batch) {
-    const auto before = moving_buffers();
+    const auto buffers_before = cloned(moving_buffers_);
     optimizer_->zero_grad();
     const auto loss = objective_.loss(batch);
     check(loss.dim() == 0 && loss.requires_grad(),
@@ -259,8 +259,7 @@ class Run {
       here_.interval_rows += rows;
       here_.bad_in_row = 0;
     } else {
-      const auto now = named_buffers();
-      for (const auto& [name, buffer] : before) assign({{name, buffer}}, {{name, now.at(name)}});
+      assign(buffers_before, moving_buffers_);
       ++here_.bad_in_row;
       ++here_.skipped;
     }
@@ -269,21 +268,16 @@ class Run {
     rows_ += batch.x.size(0);
   }
 
-  std::map<std::string, Tensor> named_buffers() const {
-    std::map<std::string, Tensor> buffers;
-    if (here_.moving_buffers.empty()) return buffers;
-    for (const auto& buffer : objective_.named_buffers()) buffers[buffer.key()] = buffer.value();
-    return buffers;
-  }
-  /// Copies of the buffers that a forward pass changes.
-  NamedTensors moving_buffers() const {
-    const auto buffers = named_buffers();
-    NamedTensors moving;
+  /// The buffers that a forward pass changes, themselves.
+  NamedTensors find_moving_buffers() const {
+    NamedTensors found;
     for (const auto& name : here_.moving_buffers) {
-      check(buffers.contains(name), "fit: the training state has a buffer '", name, "' that the objective has not");
-      moving.emplace_back(name, buffers.at(name).clone());
+      const auto buffers = objective_.named_buffers();
+      const auto* buffer = buffers.find(name);
+      check(buffer != nullptr, "fit: the training state has a buffer '", name, "', which the objective has not");
+      found.emplace_back(name, *buffer);
     }
-    return moving;
+    return found;
   }
 
   bool epoch_done() const { return here_.batch >= batches_in(here_.rows, options_.batch_size); }
@@ -305,7 +299,7 @@ class Run {
       if (optimizer_->averages()) optimizer_->swap_average();
       const SeedGuard same_noise(options_.seed ^ evaluation_seed, device_);
       loss = mean_loss(objective_, *valid_, pass_size(), device_);
-      if (std::isfinite(loss) && (best_.empty() || loss < here_.best_valid_loss)) {
+      if (std::isfinite(loss) && (best_.empty() || loss < number_or_unknown(here_.best_valid_loss))) {
         best_ = cloned(named_state(objective_));
         here_.best_valid_loss = loss;
         here_.since_best = 0;
@@ -388,7 +382,7 @@ class Run {
   Schedule schedule_;
   std::optional<Optimizer> optimizer_;
   Position here_;
-  NamedTensors best_;
+  NamedTensors best_, moving_buffers_;
   std::unique_ptr<BatchStream> stream_;
   Clock::time_point started_ = Clock::now(), checkpointed_ = started_;
   int64_t rows_ = 0, first_step_ = 0;

@@ -30,8 +30,8 @@ MaximumLikelihood::MaximumLikelihood(FlowPtr flow, const Options& options, const
   // Not kept in models, but on the flow's device in its precision.
   const auto own = flow_->tensor_options();
   if (options.noise > 0)
-    noise_ = register_buffer(
-        "noise", scale.defined() ? (options.noise * scale).to(own).reshape(event) : at::full(event, options.noise, own));
+    noise_ = register_buffer("noise", scale.defined() ? (options.noise * scale).to(own).reshape(event)
+                                                      : at::full(event, options.noise, own));
   if (options.dequantize.empty()) return;
   auto discrete = at::zeros({columns}, own);
   for (size_t i = 0; i < options.dequantize.size(); ++i) {

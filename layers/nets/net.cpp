@@ -1,5 +1,6 @@
 #include "diffeo/layers/nets/net.h"
 
+#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/elu.h>
@@ -37,9 +38,14 @@ const std::map<std::string, Activation>& activations() {
 
 Tensor joined(const Tensor& x, const Tensor& context) { return context.defined() ? at::cat({x, context}, -1) : x; }
 
-/// Batch norm knows (rows, features) only.
+/// Batch norm knows (rows, features) only. A single row has no variance: the running averages serve.
 Tensor normalised(torch::nn::BatchNorm1d& norm, const Tensor& x) {
-  return norm->forward(x.reshape({-1, x.size(-1)})).view_as(x);
+  const auto rows = x.reshape({-1, x.size(-1)});
+  const auto& options = norm->options;
+  if (rows.size(0) >= 2 || !norm->is_training()) return norm->forward(rows).view_as(x);
+  return at::batch_norm(rows, norm->weight, norm->bias, norm->running_mean, norm->running_var, /*training=*/false, 0,
+                        options.eps(), /*cudnn_enabled=*/true)
+      .view_as(x);
 }
 
 class Mlp : public Net {
