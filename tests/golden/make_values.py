@@ -114,7 +114,7 @@ x = torch.randn(7, 5)
 y, log_det = layer(x)
 back = torch.randn(7, 5)
 add('lu', 'nflows', {'type': 'lu_linear', 'features': 5},
-    {'lower': torch.tril(lower, -1), 'upper': torch.triu(upper, 1), 'diagonal': layer.unconstrained_upper_diag, 'bias': layer.bias},
+    {'lu': torch.tril(lower, -1) + torch.triu(upper, 1) + torch.diag(layer.unconstrained_upper_diag), 'bias': layer.bias},
     x, y, log_det, None, (back, *layer.inverse(back)))
 
 # ---- nflows: ActNorm, initialised by a batch, then another batch ----
