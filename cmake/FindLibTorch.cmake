@@ -7,8 +7,9 @@ find_path(LibTorch_INCLUDE_DIR torch/csrc/api/include/torch/nn/module.h
 find_library(LibTorch_CPU_LIBRARY torch_cpu HINTS ${LibTorch_INCLUDE_DIR}/../lib NO_DEFAULT_PATH)
 find_library(LibTorch_C10_LIBRARY c10 HINTS ${LibTorch_INCLUDE_DIR}/../lib NO_DEFAULT_PATH)
 if(LibTorch_INCLUDE_DIR)
-  file(STRINGS ${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h LibTorch_VERSION REGEX "define TORCH_VERSION ")
-  string(REGEX REPLACE ".*\"([0-9.]+).*" "\\1" LibTorch_VERSION "${LibTorch_VERSION}")
+  file(STRINGS ${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+  string(REGEX REPLACE "[^;0-9]" "" LibTorch_VERSION "${version_lines}")
+  string(REPLACE ";" "." LibTorch_VERSION "${LibTorch_VERSION}")
 endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR
