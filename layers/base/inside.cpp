@@ -19,16 +19,17 @@ double next(double end, double towards) {
                                                          : after;
 }
 
-int64_t first(const at::Tensor& bad) { return bad.flatten().nonzero()[0].item<int64_t>(); }
-
 template <class T>
 at::Tensor inside(const std::string& who, const at::Tensor& points, const Axis& axis) {
   const auto size = [](double end) { return std::isfinite(end) ? std::abs(end) : 0; };
   const double slack = 4 * std::numeric_limits<T>::epsilon() * std::max(size(axis.lower), size(axis.upper));
   const auto bad = (points < axis.lower - slack).logical_or(points > axis.upper + slack);
-  if (bad.any().template item<bool>())
-    throw Error(c10::str(who, ": point ", points.flatten()[first(bad)].template item<double>(), " at ",
-                         place_of_first(bad), " lies outside of ", to_string(axis)));
+  if (bad.any().template item<bool>()) {
+    const auto [row, feature] = first_of(bad);
+    const auto value = points.reshape({-1, points.size(-1)})[row][feature].template item<double>();
+    throw Error(
+        c10::str(who, ": point ", value, " at row ", row, ", feature ", feature, " lies outside of ", to_string(axis)));
+  }
   return points.clamp(next<T>(axis.lower, axis.upper), next<T>(axis.upper, axis.lower));
 }
 
@@ -38,9 +39,9 @@ at::Tensor inside(const std::string& who, const at::Tensor& points, const Axis& 
   return points.scalar_type() == at::kDouble ? inside<double>(who, points, axis) : inside<float>(who, points, axis);
 }
 
-std::string place_of_first(const at::Tensor& bad) {
-  const auto features = bad.dim() > 0 ? bad.size(-1) : 1;
-  return c10::str("row ", first(bad) / features, ", feature ", first(bad) % features);
+std::pair<int64_t, int64_t> first_of(const at::Tensor& bad) {
+  const auto first = bad.flatten().nonzero()[0].item<int64_t>();
+  return {first / bad.size(-1), first % bad.size(-1)};
 }
 
 }  // namespace diffeo

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <utility>
 
 #include "diffeo/layers/base/space.h"
 
@@ -13,8 +14,7 @@ namespace diffeo {
 /// Throws Error beginning with `who` that names value, row and feature of a point further out.
 at::Tensor inside(const std::string& who, const at::Tensor& points, const Axis& axis);
 
-/// The row and the feature of the first of `bad` (*batch, D) that is true, in words: `row 3, feature 2`.
-/// Rows are counted over the whole batch, from 0.
-std::string place_of_first(const at::Tensor& bad);
+/// The row and the feature of the first of `bad` (*batch, D) that is true. Rows are counted over the whole batch.
+std::pair<int64_t, int64_t> first_of(const at::Tensor& bad);
 
 }  // namespace diffeo

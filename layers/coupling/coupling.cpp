@@ -37,19 +37,13 @@ Space space_of(const Coupling::Options& options, bool codomain) {
   const auto map = within("map", [&] { return build_univariate(options.map); });
   const auto kept_map = build_kept(options.kept_map);
   const auto& kept_axis_of = kept_map ? *kept_map : *map;
-  check(map->domain().same_as(kept_axis_of.domain()), "map lives on ", to_string(map->domain()),
-        " but kept_map on ", to_string(kept_axis_of.domain()), "; both must live on the same axis");
+  check(map->domain().same_as(kept_axis_of.domain()), "map lives on ", to_string(map->domain()), " but kept_map on ",
+        to_string(kept_axis_of.domain()), "; both must live on the same axis");
   check(kept_map || map->domain().same_as(map->codomain()), "map goes from ", to_string(map->domain()), " to ",
         to_string(map->codomain()), "; a coupling needs a kept_map that does the same to the kept features");
   check(map->codomain().same_as(kept_axis_of.codomain()), "map ends in ", to_string(map->codomain()),
         " but kept_map in ", to_string(kept_axis_of.codomain()), "; both must end in the same axis");
   return Space::product(std::vector<Axis>(options.features, codomain ? map->codomain() : map->domain()));
-}
-
-std::vector<double> repeated(const std::vector<double>& values, int64_t times) {
-  std::vector<double> all;
-  for (int64_t i = 0; i < times; ++i) all.insert(all.end(), values.begin(), values.end());
-  return all;
 }
 
 }  // namespace
@@ -73,13 +67,13 @@ Coupling::Coupling(const Options& options)
   const auto outputs = static_cast<int64_t>(moved.size()) * map_->parameters();
   net_ = within("net", [&] {
     return build_net(options.net, inputs, options.context, outputs,
-                     repeated(map_->identity(), static_cast<int64_t>(moved.size())));
+                     identities(*map_, static_cast<int64_t>(moved.size())));
   });
   register_module("net", net_);
   if (kept_map_) {
-    const auto start = at::tensor(repeated(kept_map_->identity(), static_cast<int64_t>(kept.size())), at::kFloat);
-    kept_parameters_ = register_parameter("kept_parameters",
-                                          start.view({static_cast<int64_t>(kept.size()), kept_map_->parameters()}));
+    const auto start = at::tensor(identities(*kept_map_, static_cast<int64_t>(kept.size())), at::kFloat);
+    kept_parameters_ =
+        register_parameter("kept_parameters", start.view({static_cast<int64_t>(kept.size()), kept_map_->parameters()}));
   }
 }
 
@@ -121,11 +115,17 @@ Mapped Coupling::unmap(const Tensor& y, const Tensor& context) {
 }
 
 DIFFEO_LAYER(coupling, Coupling, "Maps some features by a map conditioned on the others (Dinh et al. 2017).",
-    {"affine", {{"features", 2}, {"net", {{"width", 8}}}}},
-    {"context", {{"features", 5}, {"context", 3}, {"net", {{"width", 8}}}}},
-    {"alternating_residual", {{"features", 4}, {"mask", "alternating"}, {"flip", true},
-                              {"net", {{"type", "residual"}, {"width", 8}, {"depth", 1}}}}},
-    {"random_kept_map", {{"features", 5}, {"mask", "random"}, {"kept_map", {{"type", "affine"}}},
-                         {"net", {{"width", 8}, {"activation", "tanh"}}}}});
+             {"affine", {{"features", 2}, {"net", {{"width", 8}}}}},
+             {"context", {{"features", 5}, {"context", 3}, {"net", {{"width", 8}}}}},
+             {"alternating_residual",
+              {{"features", 4},
+               {"mask", "alternating"},
+               {"flip", true},
+               {"net", {{"type", "residual"}, {"width", 8}, {"depth", 1}}}}},
+             {"random_kept_map",
+              {{"features", 5},
+               {"mask", "random"},
+               {"kept_map", {{"type", "affine"}}},
+               {"net", {{"width", 8}, {"activation", "tanh"}}}}});
 
 }  // namespace diffeo

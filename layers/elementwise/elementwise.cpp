@@ -8,7 +8,7 @@ namespace diffeo {
 namespace {
 
 UnivariatePtr map_of(const Elementwise::Options& options) {
-  if (options.features < 1) throw SpecError("features", c10::str("must be at least 1, got ", options.features));
+  at_least(1, "features", options.features);
   return within("map", [&] { return build_univariate(options.map); });
 }
 

@@ -38,16 +38,6 @@ const std::map<std::string, Activation>& activations() {
 
 Tensor joined(const Tensor& x, const Tensor& context) { return context.defined() ? at::cat({x, context}, -1) : x; }
 
-/// Batch norm knows (rows, features) only. A single row has no variance: the running averages serve.
-Tensor normalised(torch::nn::BatchNorm1d& norm, const Tensor& x) {
-  const auto rows = x.reshape({-1, x.size(-1)});
-  const auto& options = norm->options;
-  if (rows.size(0) >= 2 || !norm->is_training()) return norm->forward(rows).view_as(x);
-  return at::batch_norm(rows, norm->weight, norm->bias, norm->running_mean, norm->running_var, /*training=*/false, 0,
-                        options.eps(), /*cudnn_enabled=*/true)
-      .view_as(x);
-}
-
 class Mlp : public Net {
  public:
   Mlp(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs, const std::vector<double>& last_bias)
@@ -81,9 +71,7 @@ class ResidualBlock : public Module {
   ResidualBlock(const NetOptions& options, int64_t context) : options_(options) {
     first_ = register_module("first", torch::nn::Linear(options.width, options.width));
     second_ = register_module("second", torch::nn::Linear(options.width, options.width));
-    torch::NoGradGuard no_grad;
-    second_->weight.uniform_(-1e-3, 1e-3);
-    second_->bias.uniform_(-1e-3, 1e-3);
+    init_near_zero(second_->weight, second_->bias);
     if (context > 0) gate_ = register_module("gate", torch::nn::Linear(context, options.width));
     if (options.batch_norm) {
       norm1_ = register_module("norm1", torch::nn::BatchNorm1d(options.width));
@@ -92,9 +80,9 @@ class ResidualBlock : public Module {
   }
 
   Tensor forward(const Tensor& x, const Tensor& context) {
-    auto hidden = options_.batch_norm ? normalised(norm1_, x) : x;
+    auto hidden = options_.batch_norm ? normalised(*norm1_, x) : x;
     hidden = first_->forward(activate(options_.activation, hidden));
-    if (options_.batch_norm) hidden = normalised(norm2_, hidden);
+    if (options_.batch_norm) hidden = normalised(*norm2_, hidden);
     hidden = activate(options_.activation, hidden);
     if (options_.dropout > 0) hidden = at::dropout(hidden, options_.dropout, is_training());
     hidden = second_->forward(hidden);
@@ -140,15 +128,7 @@ void check_activation(const std::string& name) {
   check_choice("activation", name, known);
 }
 
-void init_last(Tensor weight, Tensor bias, double scale, const std::vector<double>& last_bias) {
-  torch::NoGradGuard no_grad;
-  weight.mul_(scale);
-  if (last_bias.empty()) bias.zero_();
-  else bias.copy_(at::tensor(last_bias, bias.options()));
-}
-
-NetPtr build_net(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs,
-                 const std::vector<double>& last_bias) {
+void check_net_options(const NetOptions& options) {
   check_choice("type", options.type, {"mlp", "residual"});
   check_activation(options.activation);
   if (options.width < 1) throw SpecError("width", c10::str("must be at least 1, got ", options.width));
@@ -157,6 +137,34 @@ NetPtr build_net(const NetOptions& options, int64_t inputs, int64_t context, int
     throw SpecError("dropout", c10::str("must be in [0, 1), got ", options.dropout));
   if (options.batch_norm && options.type != "residual")
     throw SpecError("batch_norm", "only residual networks have batch normalisation; set \"type\": \"residual\"");
+}
+
+Tensor normalised(torch::nn::BatchNorm1dImpl& norm, const Tensor& x) {
+  const auto rows = x.reshape({-1, x.size(-1)});  // batch norm knows (rows, features) only
+  if (rows.size(0) > 1) return norm.forward(rows).view_as(x);
+  return at::batch_norm(rows, norm.weight, norm.bias, norm.running_mean, norm.running_var, false, 0, norm.options.eps(),
+                        false)
+      .view_as(x);
+}
+
+void init_near_zero(Tensor weight, Tensor bias) {
+  torch::NoGradGuard no_grad;
+  weight.uniform_(-1e-3, 1e-3);
+  bias.uniform_(-1e-3, 1e-3);
+}
+
+void init_last(Tensor weight, Tensor bias, double scale, const std::vector<double>& last_bias) {
+  torch::NoGradGuard no_grad;
+  weight.mul_(scale);
+  if (last_bias.empty())
+    bias.zero_();
+  else
+    bias.copy_(at::tensor(last_bias, bias.options()));
+}
+
+NetPtr build_net(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs,
+                 const std::vector<double>& last_bias) {
+  check_net_options(options);
   if (options.type == "mlp") return std::make_shared<Mlp>(options, inputs, context, outputs, last_bias);
   return std::make_shared<Residual>(options, inputs, context, outputs, last_bias);
 }

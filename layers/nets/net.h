@@ -3,6 +3,10 @@
 #include "diffeo/layers/base/module.h"
 #include "diffeo/layers/base/options.h"
 
+namespace torch::nn {
+class BatchNorm1dImpl;
+}
+
 namespace diffeo {
 
 /// What a conditioner looks like. The same options serve dense networks (build_net) and masked ones (Made).
@@ -44,6 +48,16 @@ NetPtr build_net(const NetOptions& options, int64_t inputs, int64_t context, int
 Tensor activate(const std::string& name, const Tensor& x);
 /// Throws SpecError at "activation" unless the name is known.
 void check_activation(const std::string& name);
+
+/// Throws SpecError for an unknown type or activation, sizes below 1 and a dropout outside of [0, 1).
+void check_net_options(const NetOptions& options);
+
+/// Batch normalisation of hidden units (*batch, width). A batch of fewer than two rows, which has no deviation, is
+/// normalised by the running statistics in training too.
+Tensor normalised(torch::nn::BatchNorm1dImpl& norm, const Tensor& x);
+
+/// Starts the second map of a residual block near zero, so that the block starts near the identity.
+void init_near_zero(Tensor weight, Tensor bias);
 
 /// Scales the weight of a linear map and sets its bias, in place. For the last map of a conditioner.
 void init_last(Tensor weight, Tensor bias, double scale, const std::vector<double>& last_bias);

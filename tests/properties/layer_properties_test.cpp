@@ -183,7 +183,8 @@ TEST_P(LayerProperties, NothingIsEverNaN) {
   // Far beyond where any layer is meant to work: values may saturate, gradients must stay numbers.
   for (double scale : {1.0, 30.0}) {
     auto x = points({64});
-    if (!layer->domain().axes[0].bounded()) x = x * scale;
+    for (int64_t i = 0; i < layer->domain().size(); ++i)
+      if (!layer->domain().axes[i].bounded()) x.view({64, -1}).select(-1, i).mul_(scale);
     x.requires_grad_();
     const auto [y, log_det] = layer->forward(x, context({64}));
     EXPECT_TRUE(log_det.isfinite().all().item<bool>());

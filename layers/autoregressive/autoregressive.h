@@ -1,0 +1,56 @@
+#pragma once
+
+#include "diffeo/layers/base/univariate.h"
+#include "diffeo/layers/nets/net.h"
+
+namespace diffeo {
+
+/// Maps each feature by a univariate map whose parameters a masked network makes of the features before it in an order,
+/// and of the context.
+///
+///   y_i = map(x_i; net_i(x_1 ... x_(i-1), c)),   log_det = that of the map
+///
+/// Forward (from data, for densities) is one pass of the network; inverse is D of them, one feature after another.
+/// Wrap the layer in Inverse to sample in one pass (an inverse autoregressive flow). With batch normalisation, the two
+/// are inverse to each other in evaluation mode only.
+///
+/// Papamakarios et al., "Masked Autoregressive Flow", 2017, https://arxiv.org/abs/1705.07057, eq. 3-5;
+/// Kingma et al., "Inverse Autoregressive Flow", 2016, https://arxiv.org/abs/1606.04934.
+class Autoregressive : public Layer {
+ public:
+  struct Options {
+    int64_t features = 0;
+    int64_t context = 0;
+    Json map = {{"type", "affine"}};
+    NetOptions net;
+    std::string order = "natural";
+    int64_t order_seed = 0;
+    static constexpr auto fields() {
+      using O = Options;
+      return std::tuple{required("features", &O::features, "D"),
+                        optional("context", &O::context, "C, size of the context, 0 for none"),
+                        optional("map", &O::map, "spec of the univariate map"),
+                        optional("net", &O::net, "the masked network"),
+                        optional("order", &O::order, "in which features see each other: natural, reverse or random"),
+                        optional("order_seed", &O::order_seed, "seed of a random order")};
+    }
+  };
+
+  explicit Autoregressive(const Options& options);
+
+  Traits traits() const override { return map_->traits(); }
+  Json spec() const override;
+
+ private:
+  Mapped map(const Tensor& x, const Tensor& context) override;
+  Mapped unmap(const Tensor& y, const Tensor& context) override;
+
+  Tensor parameters_from(const Tensor& x, const Tensor& context);
+
+  Options options_;
+  UnivariatePtr map_;
+  std::vector<int64_t> sequence_;  ///< the features in their order
+  NetPtr net_;
+};
+
+}  // namespace diffeo
