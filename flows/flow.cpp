@@ -26,10 +26,16 @@ int64_t inner_context(const Layer& layers, const Distribution& base) {
   return std::max(layers.context_size(), base.context_size());
 }
 
+/// The layers as a Sequential: a spec has a list of them, and names of tensors follow it.
+LayerPtr as_list(LayerPtr layers) {
+  if (dynamic_cast<const Sequential*>(layers.get())) return layers;
+  return std::make_shared<Sequential>(std::vector<LayerPtr>{std::move(layers)});
+}
+
 }  // namespace
 
 Flow::Flow(LayerPtr layers, DistributionPtr base)
-    : Distribution(layers->domain(), inner_context(*layers, *base)), layers_(std::move(layers)), base_(std::move(base)) {
+    : Distribution(layers->domain(), inner_context(*layers, *base)), layers_(as_list(std::move(layers))), base_(std::move(base)) {
   check(layers_->codomain().same_as(base_->space()), "flow: the layers end in ", to_string(layers_->codomain()),
         " but the base lives on ", to_string(base_->space()));
   register_module("layers", layers_);
@@ -37,7 +43,7 @@ Flow::Flow(LayerPtr layers, DistributionPtr base)
 }
 
 Flow::Flow(LayerPtr layers, DistributionPtr base, int64_t context, const NetOptions& embedding)
-    : Distribution(layers->domain(), context), layers_(std::move(layers)), base_(std::move(base)), embedding_options_(embedding) {
+    : Distribution(layers->domain(), context), layers_(as_list(std::move(layers))), base_(std::move(base)), embedding_options_(embedding) {
   check(layers_->codomain().same_as(base_->space()), "flow: the layers end in ", to_string(layers_->codomain()),
         " but the base lives on ", to_string(base_->space()));
   const auto inner = inner_context(*layers_, *base_);
@@ -74,10 +80,7 @@ Drawn Flow::simulate(at::IntArrayRef batch, const Tensor& context) {
 
 Json Flow::spec() const {
   FlowOptions options;
-  if (const auto* chain = dynamic_cast<const Sequential*>(layers_.get()))
-    for (const auto& layer : chain->layers()) options.layers.push_back(layer->spec());
-  else
-    options.layers.push_back(layers_->spec());
+  for (const auto& layer : static_cast<const Sequential&>(*layers_).layers()) options.layers.push_back(layer->spec());
   options.base = base_->spec();
   if (embedding_) {
     options.context = context_size();

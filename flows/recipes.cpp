@@ -28,12 +28,23 @@ RecipeOptions filled(const std::string& name, const RecipeOptions& given, const 
   return options;
 }
 
+/// The same for recipes that make nothing of one feature.
+RecipeOptions filled_for_several(const std::string& name, const RecipeOptions& given, const RecipeOptions& standard) {
+  if (given.features == 1)
+    throw SpecError("features", c10::str(name, " needs at least 2, got 1; nsf makes a flow of one feature"));
+  return filled(name, given, standard);
+}
+
 Json net_of(const RecipeOptions& o) {
   return {
       {"type", o.net}, {"width", o.width}, {"depth", o.depth}, {"activation", o.activation}, {"dropout", o.dropout}};
 }
 
 Json spline_of(const RecipeOptions& o) { return {{"type", "rq_spline"}, {"bins", o.bins}, {"bound", o.bound}}; }
+
+Json elementwise(const RecipeOptions& o, const Json& map) {
+  return {{"type", "elementwise"}, {"features", o.features}, {"map", map}};
+}
 
 /// A coupling that moves, in turn, one part of the features and the other.
 Json coupling(const RecipeOptions& o, int64_t i, const Json& map, const Json& kept_map = nullptr) {
@@ -43,21 +54,139 @@ Json coupling(const RecipeOptions& o, int64_t i, const Json& map, const Json& ke
           {"kept_map", kept_map}};
 }
 
-/// What stands between couplings.
-void add_linear(Layers& layers, const RecipeOptions& o, int64_t i) {
-  check_choice("linear", o.linear, {"lu", "permutation", "none"});
-  if (o.linear == "lu")
-    layers.push_back({{"type", "lu_linear"}, {"features", o.features}, {"permute", "random"}, {"seed", o.seed + i}});
-  if (o.linear == "permutation")
-    layers.push_back({{"type", "permutation"}, {"features", o.features}, {"kind", "random"}, {"seed", o.seed + i}});
+/// The log scale of a feature is bounded over the whole flow, not layer by layer: deep flows would lose all digits of
+/// points far out on the way there and back.
+Json affine_of(const RecipeOptions& o) {
+  return {{"type", "affine"}, {"cap", std::min(2.0, 16.0 / static_cast<double>(o.layers))}};
 }
 
-Json flow(const RecipeOptions& o, const Layers& layers, const std::string& base = "normal") {
-  const Json standard = {{"type", base}, {"features", o.features}};
+/// Starts at the identity to a thousandth, as Kingma and Dhariwal start theirs at it.
+Json affine_coupling(const RecipeOptions& o, int64_t i) {
+  auto layer = coupling(o, i, affine_of(o));
+  layer["net"]["init_scale"] = 1e-3;
+  return layer;
+}
+
+/// A coupling that maps the kept features too; of one feature, what is left of it.
+Json full_coupling(const RecipeOptions& o, int64_t i, const Json& map) {
+  if (o.features > 1) return coupling(o, i, map, map);
+  auto alone = elementwise(o, map);
+  alone["context"] = o.context;
+  if (o.context > 0) alone["net"] = net_of(o);
+  return alone;
+}
+
+Json autoregressive(const RecipeOptions& o, const Json& map) {
+  return {
+      {"type", "autoregressive"}, {"features", o.features}, {"context", o.context}, {"map", map}, {"net", net_of(o)}};
+}
+
+Json permutation(const RecipeOptions& o, const std::string& kind, int64_t i) {
+  return {{"type", "permutation"}, {"features", o.features}, {"kind", kind}, {"seed", o.seed + i}};
+}
+
+/// What stands before layer i; `kind` is that of a permutation.
+void add_linear(Layers& layers, const RecipeOptions& o, int64_t i, const std::string& kind = "random") {
+  check_choice("linear", o.linear, {"lu", "permutation", "orthogonal", "none"});
+  const bool several = o.features > 1;  // one feature has no order, and no direction to turn to
+  if (o.linear == "lu")
+    layers.push_back({{"type", "lu_linear"}, {"features", o.features}, {"permute", "random"}, {"seed", o.seed + i}});
+  if (o.linear == "permutation" && several) layers.push_back(permutation(o, kind, i));
+  if (o.linear == "orthogonal" && several) layers.push_back({{"type", "orthogonal"}, {"features", o.features}});
+}
+
+Json flow(const RecipeOptions& o, const Layers& layers, const Json& base = {{"type", "normal"}}) {
+  auto standard = base;
+  standard["features"] = o.features;
   return {{"type", "flow"}, {"layers", layers}, {"base", o.base.is_null() ? standard : o.base}};
 }
 
-/// Durkan et al., "Neural Spline Flows", 2019, https://arxiv.org/abs/1906.04032: couplings, as in their section 5.1.
+/// Additive couplings, then one scale per feature, to a logistic base.
+Json nice(const RecipeOptions& given) {
+  const auto o = filled_for_several(
+      "nice", given,
+      {.layers = 4, .width = 128, .depth = 3, .net = "mlp", .activation = "relu", .mask = "half", .linear = "none"});
+  Layers layers;
+  for (int64_t i = 0; i < o.layers; ++i) {
+    add_linear(layers, o, i);
+    layers.push_back(coupling(o, i, {{"type", "additive"}}));
+  }
+  layers.push_back(elementwise(o, {{"type", "affine"}, {"scale", "exp"}}));
+  return flow(o, layers, {{"type", "logistic"}});
+}
+
+Json realnvp(const RecipeOptions& given) {
+  const auto o = filled_for_several("realnvp", given,
+                                    {.layers = 8,
+                                     .width = 128,
+                                     .depth = 2,
+                                     .net = "mlp",
+                                     .activation = "relu",
+                                     .mask = "alternating",
+                                     .linear = "none"});
+  Layers layers;
+  for (int64_t i = 0; i < o.layers; ++i) {
+    add_linear(layers, o, i);
+    layers.push_back(affine_coupling(o, i));
+  }
+  return flow(o, layers);
+}
+
+/// Steps of ActNorm, linear map and affine coupling, without the images' multiple scales.
+Json glow(const RecipeOptions& given) {
+  const auto o = filled_for_several(
+      "glow", given,
+      {.layers = 8, .width = 128, .depth = 2, .net = "mlp", .activation = "relu", .mask = "half", .linear = "lu"});
+  Layers layers;
+  for (int64_t i = 0; i < o.layers; ++i) {
+    layers.push_back({{"type", "actnorm"}, {"features", o.features}});
+    add_linear(layers, o, i);
+    layers.push_back(affine_coupling(o, i));
+  }
+  return flow(o, layers);
+}
+
+/// Autoregressive layers with the order of the features turned round between them.
+Layers autoregressive_layers(const RecipeOptions& o, const Json& map, bool inverted) {
+  Layers layers;
+  for (int64_t i = 0; i < o.layers; ++i) {
+    if (i > 0) add_linear(layers, o, i, "reverse");
+    const auto layer = autoregressive(o, map);
+    layers.push_back(inverted ? Json{{"type", "inverse"}, {"layer", layer}} : layer);
+  }
+  return layers;
+}
+
+RecipeOptions affine_autoregressive(const std::string& name, const RecipeOptions& given) {
+  return filled_for_several(
+      name, given,
+      {.layers = 5, .width = 128, .depth = 2, .net = "mlp", .activation = "relu", .linear = "permutation"});
+}
+
+Json maf(const RecipeOptions& given) {
+  const auto o = affine_autoregressive("maf", given);
+  return flow(o, autoregressive_layers(o, affine_of(o), false));
+}
+
+Json iaf(const RecipeOptions& given) {
+  const auto o = affine_autoregressive("iaf", given);
+  return flow(o, autoregressive_layers(o, affine_of(o), true));
+}
+
+Json nsf_ar(const RecipeOptions& given) {
+  const auto o = filled_for_several("nsf-ar", given,
+                                    {.layers = 5,
+                                     .width = 128,
+                                     .depth = 2,
+                                     .net = "residual",
+                                     .activation = "relu",
+                                     .bins = 8,
+                                     .bound = 5,
+                                     .linear = "lu"});
+  return flow(o, autoregressive_layers(o, spline_of(o), false));
+}
+
+/// With net mlp, mask random and linear none, the architecture of zuko's coupling NSF; as it stands, that of nflows.
 Json nsf(const RecipeOptions& given) {
   const auto o = filled("nsf", given,
                         {.layers = 6,
@@ -72,28 +201,62 @@ Json nsf(const RecipeOptions& given) {
   Layers layers;
   for (int64_t i = 0; i < o.layers; ++i) {
     add_linear(layers, o, i);
-    layers.push_back(coupling(o, i, spline_of(o), spline_of(o)));
+    layers.push_back(full_coupling(o, i, spline_of(o)));
   }
   return flow(o, layers);
+}
+
+/// Circular splines leave the cut of the circle where it is, so the angles are turned between them.
+Json ncsf(const RecipeOptions& given) {
+  const auto o = filled("ncsf", given,
+                        {.layers = 6,
+                         .width = 128,
+                         .depth = 2,
+                         .net = "residual",
+                         .activation = "relu",
+                         .bins = 8,
+                         .mask = "alternating",
+                         .linear = "none"});
+  check_choice("linear", o.linear, {"permutation", "none"});
+  Layers layers;
+  for (int64_t i = 0; i < o.layers; ++i) {
+    layers.push_back(elementwise(o, {{"type", "circular_shift"}}));
+    if (o.linear == "permutation" && o.features > 1) {
+      layers.push_back(permutation(o, "random", i));
+      layers.back()["axis"] = "circle";
+    }
+    layers.push_back(full_coupling(o, i, {{"type", "rq_spline"}, {"bins", o.bins}, {"tails", "circular"}}));
+  }
+  const Json torus = {
+      {"type", "uniform"}, {"lower", -std::numbers::pi}, {"upper", std::numbers::pi}, {"circular", true}};
+  return flow(o, layers, torus);
 }
 
 }  // namespace
 
 const std::vector<Recipe>& all_recipes() {
   static const std::vector<Recipe> all{
-      {"nsf", "Rational-quadratic spline couplings with LU-linear layers between (Durkan et al. 2019).", nsf},
+      {"nice", "Additive couplings (Dinh et al. 2014, https://arxiv.org/abs/1410.8516).", nice},
+      {"realnvp", "Affine couplings (Dinh et al. 2017, https://arxiv.org/abs/1605.08803).", realnvp},
+      {"glow", "ActNorm, LU linear, affine coupling (Kingma and Dhariwal 2018, https://arxiv.org/abs/1807.03039).",
+       glow},
+      {"maf",
+       "Masked autoregressive flow: fast densities (Papamakarios et al. 2017, https://arxiv.org/abs/1705.07057).", maf},
+      {"iaf", "Inverse autoregressive flow: fast samples (Kingma et al. 2016, https://arxiv.org/abs/1606.04934).", iaf},
+      {"nsf", "Rational-quadratic spline couplings (Durkan et al. 2019, https://arxiv.org/abs/1906.04032).", nsf},
+      {"nsf-ar", "Autoregressive rational-quadratic splines (Durkan et al. 2019, https://arxiv.org/abs/1906.04032).",
+       nsf_ar},
+      {"ncsf", "Circular spline couplings on a torus (Rezende et al. 2020, https://arxiv.org/abs/2002.02428).", ncsf},
   };
   return all;
 }
 
 Json recipe(const std::string& name, const RecipeOptions& options) {
   std::vector<std::string> known;
-  for (const auto& candidate : all_recipes()) {
-    if (candidate.name == name) return candidate.write(options);
-    known.push_back(candidate.name);
-  }
+  for (const auto& candidate : all_recipes()) known.push_back(candidate.name);
   check_choice("recipe", name, known);
-  throw std::logic_error("recipe: check_choice let an unknown name pass");
+  const auto same = [&](const Recipe& candidate) { return candidate.name == name; };
+  return std::find_if(all_recipes().begin(), all_recipes().end(), same)->write(options);
 }
 
 }  // namespace diffeo
