@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "diffeo/layers/base/random.h"
@@ -80,21 +81,27 @@ NamedTensors cloned(const NamedTensors& tensors) {
   return copies;
 }
 
-/// Throws Error unless `values` are for a module of the state `state`.
-void check_same_names(const NamedTensors& values, const NamedTensors& state, const std::string& where) {
-  for (size_t i = 0; i < std::max(values.size(), state.size()); ++i) {
-    check(i < state.size(), "fit: the training state has '", where, values[std::min(i, values.size() - 1)].first,
-          "', which this objective does not have; it is of another model");
-    const auto& [name, tensor] = state[i];
-    check(i < values.size() && values[i].first == name, "fit: the training state has no '", where, name,
-          "' in its place; it is of another model");
-    check(values[i].second.sizes() == tensor.sizes() && values[i].second.scalar_type() == tensor.scalar_type(),
-          "fit: '", where, name, "' of the training state is ", values[i].second.scalar_type(), " ",
-          values[i].second.sizes(), ", expected ", tensor.scalar_type(), " ", tensor.sizes(),
-          "; it is of another model");
+/// The tensors of `saved` under "current/" or another `place`, in the order of a module's state `like`.
+/// Throws Error unless they are those of such a module: a file may keep them in any order.
+NamedTensors state_in(const TrainingState& saved, const std::string& place, const NamedTensors& like) {
+  std::map<std::string, Tensor> values;
+  for (const auto& [name, tensor] : under(saved.tensors, place)) values[name] = tensor;
+  NamedTensors found;
+  for (const auto& [name, tensor] : like) {
+    const auto value = values.find(name);
+    check(value != values.end(), "fit: the training state has no '", place, name, "'; it is of another model");
+    check(value->second.sizes() == tensor.sizes() && value->second.scalar_type() == tensor.scalar_type(), "fit: '",
+          place, name, "' of the training state is ", value->second.scalar_type(), " ", value->second.sizes(),
+          ", expected ", tensor.scalar_type(), " ", tensor.sizes(), "; it is of another model");
+    found.emplace_back(name, value->second);
+    values.erase(value);
   }
+  check(values.empty(), "fit: the training state has '", place, values.empty() ? "" : values.begin()->first,
+        "', which this objective does not have; it is of another model");
+  return found;
 }
 
+/// Copies values, given in the same order as `state`, into it.
 void assign(const NamedTensors& values, const NamedTensors& state) {
   torch::NoGradGuard no_grad;
   for (size_t i = 0; i < state.size(); ++i) Tensor(state[i].second).copy_(values[i].second);
@@ -118,8 +125,9 @@ class Run {
     here_.valid_rows = valid ? valid->rows() : 0;
     here_.total_steps = total_steps(options, train.rows());
     objective_.train();
-    if (resume) check_resumable(*resume);
     // Before the parameters move into the optimiser's tensors: a layer may set its own at its first batch.
+    if (resume)
+      check_resumable(*resume);
     else
       look_at_first_rows();
     optimizer_.emplace(objective_.parameters(), optimizer_options(options));
@@ -179,8 +187,8 @@ class Run {
     const auto before = position_from(state);
     check_same_course(before, here_);
     const auto mine = named_state(objective_);
-    check_same_names(under(state.tensors, "current/"), mine, "current/");
-    if (!before.best_valid_loss.is_null()) check_same_names(under(state.tensors, "best/"), mine, "best/");
+    state_in(state, "current/", mine);
+    if (!before.best_valid_loss.is_null()) state_in(state, "best/", mine);
   }
 
   void go_on(const TrainingState& state) {
@@ -191,8 +199,9 @@ class Run {
     before.total_steps = here_.total_steps;
     here_ = before;
     first_step_ = here_.step;
-    assign(under(state.tensors, "current/"), named_state(objective_));
-    if (!here_.best_valid_loss.is_null()) best_ = cloned(under(state.tensors, "best/"));
+    const auto mine = named_state(objective_);
+    assign(state_in(state, "current/", mine), mine);
+    if (!here_.best_valid_loss.is_null()) best_ = cloned(state_in(state, "best/", mine));
     for (const auto& [name, bytes] : under(state.tensors, "random/")) {
       if (name == "cpu")
         set_random_state(torch::kCPU, bytes);
@@ -238,9 +247,11 @@ class Run {
     return to(rows, device_);
   }
 
-  double learning_rate() const {
-    return schedule_.rate(here_.step, options_.seconds > 0 ? seconds() / options_.seconds : 0);
+  double learning_rate(int64_t step) const {
+    return schedule_.rate(step, options_.seconds > 0 ? seconds() / options_.seconds : 0);
   }
+  /// That of the step done last.
+  double last_learning_rate() const { return learning_rate(std::max<int64_t>(here_.step - 1, 0)); }
 
   void take_step(const Batch& batch) {
     const auto buffers_before = cloned(moving_buffers_);
@@ -251,7 +262,7 @@ class Run {
     loss.backward();
     const double value = loss.item<double>(), norm = optimizer_->grad_norm().item<double>();
     if (std::isfinite(value) && std::isfinite(norm)) {
-      optimizer_->step(learning_rate(), norm);
+      optimizer_->step(learning_rate(here_.step), norm);
       const auto rows = static_cast<double>(batch.x.size(0));
       here_.running_loss = running_decay * here_.running_loss + value;
       here_.running_weight = running_decay * here_.running_weight + 1;
@@ -313,7 +324,7 @@ class Run {
                              {"epoch", here_.epoch},
                              {"loss", number_or_null(train_loss)},
                              {"valid_loss", here_.valid_loss},
-                             {"learning_rate", learning_rate()},
+                             {"learning_rate", last_learning_rate()},
                              {"seconds", seconds()}});
     schedule_.evaluated(valid_ ? loss : train_loss);
     here_.evaluated_step = here_.step;
@@ -330,7 +341,7 @@ class Run {
             .epoch = here_.epoch,
             .total_steps = here_.total_steps,
             .loss = here_.running_mean(),
-            .learning_rate = learning_rate(),
+            .learning_rate = last_learning_rate(),
             .valid_loss = number_or_unknown(here_.valid_loss),
             .best_valid_loss = number_or_unknown(here_.best_valid_loss),
             .seconds = seconds(),
@@ -395,6 +406,7 @@ FitReport fit(Objective& objective, const Dataset& train, const Dataset* valid, 
   if (valid && valid->rows() == 0) valid = nullptr;
   check_options(options, valid != nullptr);
   check(train.rows() > 0, "fit: the training data have no rows");
+  const at::AutoGradMode gradients(true);
   return Run(objective, train, valid, options, hooks, resume).run();
 }
 

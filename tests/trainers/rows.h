@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "diffeo/trainers/fit.h"
