@@ -3,7 +3,9 @@
 #define H5_USE_110_API
 #include <c10/util/StringUtil.h>
 #include <hdf5.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -57,10 +59,18 @@ std::string reason() {
   return said[0];
 }
 
+/// What HDF5 is reading in this thread, for the end that end_cleanly_on_damaged_files promises.
+thread_local const std::string* in_hands = nullptr;
+
 /// Makes one call; a negative result becomes an Error.
 template <class Call>
 auto call(const std::string& where, const char* what, Call&& body) {
   Session session;
+  struct Note {
+    explicit Note(const std::string& where) : before(std::exchange(in_hands, &where)) {}
+    ~Note() { in_hands = before; }
+    const std::string* before;
+  } const note(where);
   const auto result = body();
   if (result < 0) throw Error(c10::str(where, ": ", what, ": ", reason()));
   return result;
@@ -437,12 +447,19 @@ Handle link_creation() {
   return list;
 }
 
+/// A link and when it was made, as far as the file says.
+struct Listed {
+  Link link;
+  bool has_order;
+  int64_t order;
+};
+
 herr_t add_link(hid_t, const char* name, const H5L_info_t* info, void* links) {
   const auto kind = info->type == H5L_TYPE_HARD       ? LinkKind::hard
                     : info->type == H5L_TYPE_SOFT     ? LinkKind::soft
                     : info->type == H5L_TYPE_EXTERNAL ? LinkKind::external
                                                       : LinkKind::other;
-  static_cast<std::vector<Link>*>(links)->push_back({name, kind, ""});
+  static_cast<std::vector<Listed>*>(links)->push_back({{name, kind, ""}, info->corder_valid > 0, info->corder});
   return 0;
 }
 
@@ -583,13 +600,16 @@ std::pair<uint64_t, uint64_t> Object::identity() const {
 }
 
 std::vector<Link> Object::links() const {
-  std::vector<Link> links;
-  const auto list = made(where(), "cannot be listed", [&] { return H5Gget_create_plist(id_.get()); });
-  unsigned order = 0;
-  call(where(), "cannot be listed", [&] { return H5Pget_link_creation_order(list.get(), &order); });
-  const auto index = order & H5P_CRT_ORDER_TRACKED ? H5_INDEX_CRT_ORDER : H5_INDEX_NAME;
+  std::vector<Listed> listed;
+  // In "native" order, and sorted here: HDF5 1.10 frees memory that it never filled when it sorts a damaged group.
   call(where(), "cannot be listed",
-       [&] { return H5Literate(id_.get(), index, H5_ITER_INC, nullptr, add_link, &links); });
+       [&] { return H5Literate(id_.get(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add_link, &listed); });
+  const bool by_order = std::all_of(listed.begin(), listed.end(), [](const Listed& one) { return one.has_order; });
+  std::sort(listed.begin(), listed.end(), [&](const Listed& a, const Listed& b) {
+    return by_order && a.order != b.order ? a.order < b.order : a.link.name < b.link.name;
+  });
+  std::vector<Link> links;
+  for (auto& one : listed) links.push_back(std::move(one.link));
   for (auto& link : links) {
     if (link.kind != LinkKind::soft && link.kind != LinkKind::external) continue;
     H5L_info_t info{};
@@ -766,7 +786,8 @@ std::vector<std::string> Object::attributes() const {
   std::vector<std::string> names;
   hsize_t position = 0;
   call(where(), "its attributes cannot be listed",
-       [&] { return H5Aiterate2(id_.get(), H5_INDEX_NAME, H5_ITER_INC, &position, add_name, &names); });
+       [&] { return H5Aiterate2(id_.get(), H5_INDEX_NAME, H5_ITER_NATIVE, &position, add_name, &names); });
+  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -872,6 +893,26 @@ void NewFile::close() {
   call(shown_as_, "cannot write the file", [&] { return H5Fflush(id_.get(), H5F_SCOPE_GLOBAL); });
   Session session;
   check(id_.close(), shown_as_, ": cannot write the file: ", reason());
+}
+
+void end_cleanly_on_damaged_files() {
+  static char stack[1 << 16];  // deep recursion may have used up the usual one
+  const stack_t other{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof(stack)};
+  ::sigaltstack(&other, nullptr);
+  struct sigaction action {};
+  action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
+  action.sa_handler = [](int signal) {
+    if (!in_hands) {
+      ::raise(signal);  // not HDF5's: as without us
+      return;
+    }
+    // Only calls that are allowed in a signal handler.
+    const auto say = [](const char* text, size_t size) { return ::write(2, text, size) >= 0; };
+    const char start[] = "diffeo: ", end[] = ": HDF5 crashed while reading it; the file is damaged\n";
+    if (say(start, sizeof(start) - 1) && say(in_hands->data(), in_hands->size())) say(end, sizeof(end) - 1);
+    ::_exit(2);
+  };
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT}) ::sigaction(signal, &action, nullptr);
 }
 
 std::string valid_utf8(std::string text) {

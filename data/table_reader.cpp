@@ -93,7 +93,7 @@ void check_sources(const Object& root, const std::string& where,
   }
 }
 
-void check_storage(const Object& root, const Object& dataset) {
+void check_storage(const Object& root, const Object& dataset, int64_t points, const hdf5::Type& type) {
   const auto storage = dataset.storage();
   for (const auto& filter : storage.filters)
     check(
@@ -106,6 +106,10 @@ void check_storage(const Object& root, const Object& dataset) {
   const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(dataset.file(), ignored));
   check(storage.bytes <= file_bytes, dataset.where(), ": claims ", storage.bytes, " bytes of values, but the file has ",
         file_bytes, "; it is truncated or damaged");
+  // HDF5 1.10 believes the shape and reads beyond what is stored.
+  const bool whole = storage.chunk.empty() && storage.bytes > 0;
+  check(!whole || static_cast<double>(points) * static_cast<double>(type.bytes) <= static_cast<double>(storage.bytes),
+        dataset.where(), ": stores ", storage.bytes, " bytes, fewer than its shape needs; the file is damaged");
 }
 
 /// An object by its path; one that is missing is named with those that are there.
@@ -170,7 +174,7 @@ void TableReader::add_dataset(const Object& root, Object dataset) {
   check(in_words_of_numbers(type), where, ": holds ", type.name(), ", not numbers");
   const auto shape = dataset.shape();
   check(shape && !shape->empty(), where, ": is a single value, not a table; a table has one row or more");
-  check_storage(root, dataset);
+  check_storage(root, dataset, product(where, shape->begin(), shape->end()), type);
 
   Part part{.dataset = std::move(dataset),
             .shape = *shape,
@@ -204,7 +208,7 @@ void TableReader::add_dataset(const Object& root, Object dataset) {
     event_shape_.insert(event_shape_.end(), type.shape.begin(), type.shape.end());
     dtype_ = element_of(type).name();
   } else {
-    check(shape->size() == 1, where, ": is a compound dataset of ", shape->size(), " dimensions; a table has one");
+    check(each == 1, where, ": is a compound dataset of ", shape->size(), " dimensions; a table has one");
     const auto add_fields = [&](const auto& self, const hdf5::Type& compound, const std::string& before) -> void {
       for (const auto& [name, field] : compound.members) {
         if (field.kind == Kind::compound) self(self, field, before + name + ".");

@@ -21,6 +21,7 @@ class TableReader {
   int64_t chunk_rows() const { return chunk_rows_; }  ///< pieces of a multiple of this are read fastest
   const std::vector<int64_t>& event_shape() const { return event_shape_; }
   TableInfo info() const;
+  bool flat() const { return parts_.size() == 1 && parts_[0].shape.size() == 1 && all_columns_.size() == 1; }  ///< (N)
 
   /// Rows [begin, end), (n, D), as float32, float64 or (of discrete columns) int64.
   Tensor read(int64_t begin, int64_t end, torch::Dtype dtype) const;
