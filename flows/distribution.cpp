@@ -14,6 +14,9 @@ Tensor Distribution::log_prob(const Tensor& x, const Tensor& context) {
   if (x.scalar_type() != want)
     throw Error(c10::str(who(), ": computes in ", want, ", got points of ", x.scalar_type(),
                          "; convert one of them with .to(dtype)"));
+  if (x.device().type() != tensor_options().device().type())
+    throw Error(c10::str(who(), ": is on ", tensor_options().device(), ", the points are on ", x.device(),
+                         "; move one of them with .to(device)"));
   if (!context.defined() && context_size_ == 0) return evaluate(x, context);
   return evaluate(x, checked_context(who(), context, context_size_, x.sizes().slice(0, batch)));
 }

@@ -27,9 +27,10 @@ std::pair<Tensor, Tensor> propose(const Tensor& kappa, const Tensor& s) {
   const auto z = (pi * u[0]).cos();
   const auto one_minus_f = s * (1 - z) / (1 + s + z);
   const auto c = kappa * s * (s + 2) / (1 + s + z);
-  const auto accepted = (c * (2 - c) - u[1] > 0).logical_or(c.log() - u[1].log() + 1 - c >= 0);
+  // NaN is accepted: it would be proposed for ever.
+  const auto rejected = (c * (2 - c) - u[1] <= 0).logical_and(c.log() - u[1].log() + 1 - c < 0);
   const auto angle = 2 * (0.5 * one_minus_f).clamp(0, 1).sqrt().asin();
-  return {at::where(u[2] < 0.5, angle, -angle), accepted};
+  return {at::where(u[2] < 0.5, angle, -angle), rejected.logical_not()};
 }
 
 }  // namespace
