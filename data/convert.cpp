@@ -66,7 +66,7 @@ void write_array(TableWriter& writer, const std::string& object, NumpyArray arra
   }
   if (shape.size() > 2 && wanted.empty())
     writer.attribute(object, "event_shape",
-                     "[" + c10::Join(", ", std::vector<int64_t>(shape.begin() + 1, shape.end())) + "]");
+                     c10::str("[", c10::Join(", ", std::vector<int64_t>(shape.begin() + 1, shape.end())), "]"));
 }
 
 void write_npy(const TableReader& reader, const std::string& path) {

@@ -266,7 +266,7 @@ int64_t csv_to_table(const std::string& csv, const std::string& file, const std:
       const auto codes = plan.categories.find(index);
       const auto place = [&] { return c10::str(csv, ": line ", line, ", column '", plan.columns[index].name, "': "); };
       if (is_missing(field)) {
-        check(options.missing, place(), field.empty() ? "nothing there" : "'" + field + "'",
+        check(options.missing, place(), field.empty() ? "nothing there" : c10::str("'", field, "'"),
               "; missing values are read as NaN with --missing");
         *out++ = std::numeric_limits<double>::quiet_NaN();
       } else if (codes != plan.categories.end()) {

@@ -114,6 +114,8 @@ std::vector<Column> columns_of(const hdf5::Object& dataset, const hdf5::Object& 
       column.name = dataset.shape()->size() == 1 && count == 1 ? last_part(dataset.path()) : c10::str("x", i);
   }
   add_units(dataset, columns);
+  const auto units = names_in(root, dataset.path().substr(0, dataset.path().rfind('/')) + "/units", count);
+  for (size_t i = 0; i < units.size(); ++i) columns[i].unit = units[i];
   return columns;
 }
 
