@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+
+#include "diffeo/data/dataset.h"
+#include "diffeo/flows/flow.h"
+
+namespace diffeo {
+
+/// Mean and spread of the log-likelihoods of many rows, in one pass.
+class LogLikelihoods {
+ public:
+  /// Adds rows: (n) in nats, with weights (n) if rows count differently.
+  void add(const Tensor& log_prob, const Tensor& weight = {});
+
+  int64_t rows() const { return rows_; }
+  int64_t impossible() const { return impossible_; }  ///< rows of density 0, of log-likelihood -inf
+  double mean() const;            ///< nats a row; -inf if there are impossible rows, NaN without rows
+  double standard_error() const;  ///< of the mean over rows that are possible, nats
+  /// Minus the mean in bits for each of `features` numbers.
+  double bits_per_dimension(int64_t features) const;
+
+ private:
+  int64_t rows_ = 0, impossible_ = 0;
+  double pilot_ = 0;  // near to the mean: sums of differences from it lose no digits
+  double weight_ = 0, sum_ = 0, squared_weight_ = 0, squared_weight_sum_ = 0, squares_ = 0;
+};
+
+/// Calls `sink(log_prob (n) in nats on the CPU, batch)` for one batch after another.
+/// In evaluation mode, without gradients, on the flow's device; the mode is put back.
+void each_log_prob(Flow& flow, BatchStream& rows,
+                   const std::function<void(const Tensor& log_prob, const Batch& batch)>& sink);
+
+}  // namespace diffeo

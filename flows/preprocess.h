@@ -1,0 +1,38 @@
+#pragma once
+
+#include "diffeo/data/splits.h"
+#include "diffeo/layers/base/options.h"
+
+namespace diffeo {
+
+/// How columns are brought near to a standard normal before a flow sees them.
+struct PreprocessOptions {
+  std::string preprocess = "standardize";
+  std::vector<std::string> transform;
+  std::vector<std::string> dequantize;
+  double noise = 0;
+  static constexpr auto fields() {
+    using O = PreprocessOptions;
+    return std::tuple{
+        optional("preprocess", &O::preprocess,
+                 "standardize (mean and standard deviation), minmax (to [-1, 1]), robust (median "
+                 "and quartiles) or none"),
+        optional("transform", &O::transform, "first bend single columns, e.g. energy=log,fraction=logit"),
+        optional("dequantize", &O::dequantize,
+                 "add uniform noise in [0, 1) to these columns of integers; all: to those stored as integers"),
+        optional(
+            "noise", &O::noise,
+            "add normal noise to the training points, with this standard deviation in units of each column's own")};
+  }
+};
+
+/// Specs of the layers that stand in front of a flow of `columns`, nearest to the data first: what the flow learns is
+/// then a density in the data's own units. Shift and scale are those of `train` after the transforms; a constant column
+/// keeps its scale. Throws Error for unknown columns and transforms, and for values outside of a transform's domain.
+std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vector<Column>& columns,
+                                const Dataset& train);
+
+/// Indices of the columns to dequantise, in order. Throws Error for unknown ones.
+std::vector<int64_t> dequantized_columns(const PreprocessOptions& options, const std::vector<Column>& columns);
+
+}  // namespace diffeo
