@@ -8,9 +8,10 @@
 #include <boost/program_options.hpp>
 #include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <sstream>
+
+#include "diffeo/apps/output.h"
 
 namespace diffeo::apps {
 namespace {
@@ -194,14 +195,7 @@ bool Command::parse(const Arguments& arguments) {
 }
 
 void Command::read_config(const std::string& file) {
-  std::ifstream stream(file);
-  check(stream.good(), file, ": cannot open the configuration file");
-  Json json;
-  try {
-    json = Json::parse(stream);
-  } catch (const Json::exception& error) {
-    throw Error(file + ": no valid JSON: " + error.what());
-  }
+  const auto json = read_json(file);
   check(json.is_object(), file, ": expected a JSON object with options as its keys");
   std::vector<std::string> known;
   for (const auto& argument : arguments_) known.push_back(argument.option.name);

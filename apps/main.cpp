@@ -17,7 +17,11 @@ struct Subcommand {
 };
 
 constexpr Subcommand subcommands[] = {
+    {"train", "fit a flow to a table", train},
+    {"evaluate", "log-likelihood of each row of a table", evaluate},
+    {"sample", "draw new rows from a model", sample},
     {"inspect", "describe a data file, a model file, or what this program knows", inspect},
+    {"plot", "draw data, samples, densities and training curves", plot},
 };
 
 void print_help() {

@@ -1,0 +1,137 @@
+#include <iostream>
+
+#include "diffeo/apps/command.h"
+#include "diffeo/apps/output.h"
+#include "diffeo/apps/signals.h"
+#include "diffeo/apps/tables.h"
+#include "diffeo/apps/text.h"
+#include "diffeo/data/dequantize.h"
+#include "diffeo/data/splits.h"
+#include "diffeo/data/table_stream.h"
+#include "diffeo/flows/likelihood.h"
+#include "diffeo/flows/model.h"
+
+namespace diffeo::apps {
+namespace {
+
+struct Wishes {
+  std::string model, data, output, x, context, split;
+  int64_t batch_size = 8192;
+};
+
+struct Rows {
+  std::string name;
+  std::unique_ptr<BatchStream> stream;
+  DatasetPtr kept;  ///< what the stream walks through, where it does not own it
+};
+
+/// The rows of a split of the file, found as in training.
+Rows split_rows(const Wishes& wishes, const ModelFile& model, torch::Dtype dtype) {
+  check_choice("--split", wishes.split, {"train", "valid", "test"});
+  DataOptions options;
+  if (model.metadata.contains("data"))
+    options = read<DataOptions>(model.metadata["data"], wishes.model + ": metadata/data");
+  options.file = wishes.data;
+  if (!wishes.x.empty()) options.x = wishes.x;
+  if (!wishes.context.empty()) options.context = wishes.context;
+  options.columns.clear();
+  for (const auto& column : model.columns) options.columns.push_back(column.name);
+  const auto splits = load_splits(options, dtype);
+  const auto data = wishes.split == "train" ? splits.train : wishes.split == "valid" ? splits.valid : splits.test;
+  check(data && data->rows() > 0, wishes.data, ": has no ", wishes.split,
+        " rows; without --split all rows are evaluated");
+  return {wishes.data + ", " + wishes.split + " rows", data->in_order(wishes.batch_size), data};
+}
+
+/// The table with the context of the rows of `x`.
+TableSource context_source(const Wishes& wishes, const ModelFile& model, const TableSource& x) {
+  auto name = wishes.context;
+  if (name.empty() && model.metadata.contains("data")) name = model.metadata["data"].value("context", std::string());
+  const auto last = name.substr(name.rfind('/') + 1);
+  const auto sibling = x.object.substr(0, x.object.rfind('/') + 1) + last;
+  for (const auto& table : tables_in(x.file))
+    if (!name.empty() && (table.object == name || table.object == sibling || table.object == "/" + name))
+      return {x.file, table.object, names_of(model.context_columns, table.columns)};
+  TableSource source{x.file, x.object, {}};
+  for (const auto& column : model.context_columns) source.columns.push_back(column.name);
+  return source;
+}
+
+/// All rows of one table of the file.
+Rows table_rows(const Wishes& wishes, const ModelFile& model, torch::Dtype dtype) {
+  TableSource x{wishes.data, object_in(wishes.data, wishes.x, {"/test/x", "/x"}), {}};
+  x.columns = names_of(model.columns, table_info(x).columns);
+  std::optional<TableSource> context;
+  if (!model.context_columns.empty()) context = context_source(wishes, model, x);
+  return {wishes.data + ":" + x.object, table_stream(x, context, wishes.batch_size, dtype), nullptr};
+}
+
+std::vector<int64_t> dequantized_columns(const ModelFile& model) {
+  std::vector<int64_t> columns;
+  const auto noisy = model.metadata.value("dequantized", Json::array());
+  for (size_t i = 0; i < model.columns.size(); ++i)
+    if (std::find(noisy.begin(), noisy.end(), model.columns[i].name) != noisy.end())
+      columns.push_back(static_cast<int64_t>(i));
+  return columns;
+}
+
+int run(const Command& command, const Wishes& wishes) {
+  if (!wishes.output.empty()) check_writable(wishes.output);
+  const auto model = read_model(wishes.model);
+  const auto flow = flow_from(model, wishes.model);
+  const auto dtype = command.dtype(c10::typeMetaToScalarType(flow->tensor_options().dtype()));
+  flow->to(command.device(), dtype);
+  check(wishes.context.empty() || flow->context_size() > 0, "--context: ", wishes.model, " takes no context");
+
+  auto rows = wishes.split.empty() ? table_rows(wishes, model, dtype) : split_rows(wishes, model, dtype);
+  if (const auto noisy = dequantized_columns(model); !noisy.empty())
+    rows.stream = dequantized(std::move(rows.stream), noisy, command.common().seed);
+
+  std::optional<TableWriter> writer;
+  if (!wishes.output.empty()) {
+    writer.emplace(wishes.output);
+    writer->begin("/log_prob", {{.name = "log_prob", .unit = "nats", .discrete = false}}, dtype, /*flat=*/true);
+    writer->attribute("/log_prob", "model", wishes.model);
+    writer->attribute("/log_prob", "data", rows.name);
+  }
+  LogLikelihoods all;
+  each_log_prob(*flow, *rows.stream, [&](const Tensor& log_prob, const Batch& batch) {
+    stop_if_interrupted();
+    all.add(log_prob, batch.weight);
+    if (writer) writer->append(log_prob);
+  });
+  check(all.rows() > 0, rows.name, ": has no rows to evaluate");
+  if (writer) writer->finish();
+
+  const auto features = flow->space().size();
+  std::cout << rows.name << ": " << grouped(all.rows()) << " rows x " << features
+            << (features == 1 ? " column\n" : " columns\n") << "log-likelihood      " << number(all.mean(), 7) << " +- "
+            << number(all.standard_error(), 3) << " nats (mean, standard error)\n"
+            << "bits per dimension  " << number(all.bits_per_dimension(features), 7) << '\n';
+  if (all.impossible() > 0)
+    std::cout << "impossible rows     " << grouped(all.impossible()) << " (outside of the support of the model)\n";
+  if (writer) std::cout << "written             " << wishes.output << ":/log_prob\n";
+  return fine;
+}
+
+}  // namespace
+
+int evaluate(const Arguments& arguments) {
+  Wishes wishes;
+  Command command("evaluate", "log-likelihood of each row of a table", "MODEL.h5 DATA.h5 [-o OUT.h5]",
+                  {"diffeo evaluate model.h5 moons.h5                     # the stored test rows, or the only table",
+                   "diffeo evaluate model.h5 moons.h5 -o test.h5          # the log-likelihoods too, as /log_prob",
+                   "diffeo evaluate model.h5 events.h5 --split valid      # the same rows that training validated on",
+                   "diffeo evaluate model.h5 other.h5 --x /simulated --dtype float64"});
+  command.argument("model", wishes.model, "model file");
+  command.argument("data", wishes.data, "HDF5 file with the rows; columns are found by name");
+  command.option("output,o", wishes.output, "file to write the log-likelihoods to, one a row, in nats", "FILE");
+  command.option("x", wishes.x, "object of the rows; default: /test/x, /x, or the only table", "PATH");
+  command.option("context", wishes.context, "object of the context, or columns of the rows; default: as in training");
+  command.option("split", wishes.split, "train, valid or test: the rows that training took for this", "NAME");
+  command.option("batch_size", wishes.batch_size, "rows at a time");
+  if (!command.parse(arguments)) return fine;
+  return run(command, wishes);
+}
+
+}  // namespace diffeo::apps

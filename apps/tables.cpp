@@ -1,0 +1,26 @@
+#include "diffeo/apps/tables.h"
+
+namespace diffeo::apps {
+
+std::string object_in(const std::string& file, const std::string& given, const std::vector<std::string>& preferred) {
+  if (!given.empty()) return given;
+  const auto tables = tables_in(file);
+  std::vector<std::string> names;
+  for (const auto& table : tables) names.push_back(table.object);
+  for (const auto& name : preferred)
+    if (std::find(names.begin(), names.end(), name) != names.end()) return name;
+  check(!names.empty(), file, ": holds no table of numbers");
+  check(names.size() == 1, file, ": holds several tables; choose one with --object or --x: ", c10::Join(", ", names));
+  return names.front();
+}
+
+std::vector<std::string> names_of(const std::vector<Column>& wanted, const std::vector<Column>& there) {
+  std::vector<std::string> names;
+  for (const auto& column : wanted) names.push_back(column.name);
+  if (wanted.size() != there.size()) return names;
+  for (size_t i = 0; i < there.size(); ++i)
+    if (there[i].name != c10::str("x", i)) return names;
+  return {};
+}
+
+}  // namespace diffeo::apps

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "diffeo/data/table.h"
+
+namespace diffeo::apps {
+
+/// The object of a file to read: `given` if the user names one, else the first of `preferred` that is there, else the
+/// only table. Throws Error that names what there is if the choice is not clear.
+std::string object_in(const std::string& file, const std::string& given, const std::vector<std::string>& preferred);
+
+/// How to ask a table with columns `there` for `wanted`: by name; or by position where the table has no names of its
+/// own and as many columns.
+std::vector<std::string> names_of(const std::vector<Column>& wanted, const std::vector<Column>& there);
+
+inline int64_t table_width(const Table& table) { return static_cast<int64_t>(table.columns.size()); }
+
+}  // namespace diffeo::apps

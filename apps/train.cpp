@@ -1,0 +1,276 @@
+#include <ATen/Parallel.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "diffeo/apps/command.h"
+#include "diffeo/apps/output.h"
+#include "diffeo/apps/progress.h"
+#include "diffeo/apps/signals.h"
+#include "diffeo/apps/text.h"
+#include "diffeo/data/dequantize.h"
+#include "diffeo/flows/likelihood.h"
+#include "diffeo/flows/model.h"
+#include "diffeo/flows/preprocess.h"
+#include "diffeo/flows/recipes.h"
+#include "diffeo/trainers/checkpoint.h"
+
+namespace diffeo::apps {
+namespace {
+
+/// What the user asked for.
+struct Wishes {
+  std::string flow, spec_file, output, log;
+  bool resume = false, overwrite = false, preprocess_chosen = false;
+  DataOptions data;
+  RecipeOptions recipe;
+  PreprocessOptions preprocess;
+  FitOptions fit;
+};
+
+const std::set<std::string> recipe_fields_we_set{"features", "context", "seed"};
+
+Command arguments_of(Wishes& wishes) {
+  Command command("train", "fit a flow to a table", "DATA.h5 --flow NAME -o MODEL.h5 [options]",
+                  {"diffeo train moons.h5 --flow nsf -o model.h5",
+                   "diffeo train events.h5 --x /events --columns pt,eta,phi --transform pt=log --flow nsf -o model.h5",
+                   "diffeo train galaxies.h5 --columns u,g,r,i,z --context redshift --flow maf --epochs 50 -o model.h5",
+                   "diffeo train moons.h5 --flow nsf -o model.h5 --resume          # goes on where it was stopped",
+                   "diffeo train moons.h5 --spec flow.json --config run.json -o model.h5 --log run.jsonl"});
+  command.argument("data", wishes.data.file, "HDF5 file with the rows to learn from");
+  command.option("output,o", wishes.output, "model file to write; it is a valid model from the first checkpoint on",
+                 "FILE");
+  command.option("flow,f", wishes.flow,
+                 "a named flow: realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf (diffeo inspect --recipes)", "NAME");
+  command.option("spec", wishes.spec_file, "instead of --flow: JSON file with the spec of a flow", "FILE");
+  command.option("resume", wishes.resume,
+                 "go on with the run in the model file, to the same end as if it had never been stopped; "
+                 "begins where there is no file yet");
+  command.option("overwrite", wishes.overwrite, "replace a model file that holds an unfinished run");
+  command.option("log", wishes.log, "write JSON lines about the run to this file", "FILE");
+  command.options("data", wishes.data, {"file"});
+  command.options("preprocessing (layers in front of the flow; likelihoods stay in the data's units)",
+                  wishes.preprocess);
+  command.options("the named flow (where it has no say: its own default)", wishes.recipe, recipe_fields_we_set);
+  command.options("training (without any limit: 100 epochs, with patience 10)", wishes.fit, {"seed"});
+  return command;
+}
+
+void complete(const Command& command, Wishes& wishes) {
+  command.require("output", "-o model.h5");
+  check(!wishes.flow.empty() || !wishes.spec_file.empty(),
+        "which flow? say for example --flow nsf, or --spec flow.json");
+  check(wishes.flow.empty() || wishes.spec_file.empty(), "--flow and --spec exclude each other");
+  if (!wishes.spec_file.empty())
+    for (const auto& field : describe<RecipeOptions>())
+      check(recipe_fields_we_set.contains(field.name) || !command.given(field.name), "--", field.name,
+            " belongs to a named flow; with --spec it stands in the file");
+  check(!wishes.resume || !wishes.overwrite, "--resume and --overwrite exclude each other");
+  auto& fit = wishes.fit;
+  wishes.preprocess_chosen = command.given("preprocess");
+  fit.seed = command.common().seed;
+  wishes.recipe.seed = static_cast<int64_t>(command.common().seed);
+  if (fit.epochs == 0 && fit.steps == 0 && fit.seconds == 0) fit.epochs = 100;
+}
+
+/// The model file of before, if there is one to go on with. Throws Error rather than lose an unfinished run.
+std::optional<ModelFile> earlier_run(const Wishes& wishes) {
+  if (!std::filesystem::exists(wishes.output)) return std::nullopt;
+  if (wishes.resume) return read_model(wishes.output);
+  if (wishes.overwrite || !is_model_file(wishes.output)) return std::nullopt;
+  const auto earlier = read_model(wishes.output);
+  check(earlier.metadata.value("finished", true), wishes.output,
+        ": holds an unfinished run; --resume goes on with it, --overwrite begins anew");
+  return std::nullopt;
+}
+
+/// The flow that the user asked for, before anything stands in front of it.
+Json flow_of(const Wishes& wishes, const Splits& splits) {
+  const auto columns = static_cast<int64_t>(splits.columns.size());
+  const auto context = static_cast<int64_t>(splits.context_columns.size());
+  if (wishes.spec_file.empty()) {
+    auto options = wishes.recipe;
+    options.features = columns;
+    options.context = context;
+    return within("--flow " + wishes.flow, [&] { return recipe(wishes.flow, options); });
+  }
+  const auto spec = read_json(wishes.spec_file);
+  const auto flow = within(wishes.spec_file, [&] { return build_flow(spec); });
+  check(flow->space().size() == columns, wishes.spec_file, ": this flow is for ", flow->space().size(),
+        " columns, but the data have ", columns);
+  check(flow->context_size() == context, wishes.spec_file, ": this flow takes a context of ", flow->context_size(),
+        " values, but the data give ", context, "; --context chooses columns for it");
+  return spec;
+}
+
+/// The same with preprocessing.
+Json spec_of(const Wishes& wishes, const Splits& splits) {
+  auto spec = flow_of(wishes, splits);
+  auto how = wishes.preprocess;
+  // A flow on angles or on a box takes its columns as they are, unless the user says otherwise.
+  const auto domain = build_layer(spec["layers"].at(0))->domain();
+  if (!wishes.preprocess_chosen && !domain.same_as(Space::reals(domain.size()))) how.preprocess = "none";
+  auto layers = preprocessing(how, splits.columns, *splits.train);
+  for (const auto& layer : spec["layers"]) layers.push_back(layer);
+  spec["layers"] = layers;
+  return spec;
+}
+
+/// What the model file says about the run.
+ModelFile description(const Wishes& wishes, const Splits& splits, const Json& spec, torch::Dtype dtype) {
+  ModelFile model;
+  model.spec = spec;
+  model.columns = splits.columns;
+  model.context_columns = splits.context_columns;
+  Json noisy = Json::array();
+  for (const auto column : dequantized_columns(wishes.preprocess, splits.columns))
+    noisy.push_back(splits.columns[column].name);
+  model.metadata = {{"program", "diffeo " DIFFEO_VERSION},
+                    {"flow", wishes.spec_file.empty() ? wishes.flow : wishes.spec_file},
+                    {"dtype", name_of(dtype)},
+                    {"data", write(wishes.data)},
+                    {"fit", write(wishes.fit)},
+                    {"noise", wishes.preprocess.noise},
+                    {"dequantized", noisy},
+                    {"finished", false}};
+  return model;
+}
+
+/// Warnings about the data, but not that a column should be dequantised if it is.
+void print_warnings(const Splits& splits, const std::vector<int64_t>& noisy) {
+  for (const auto& warning : splits.warnings) {
+    const bool settled = std::any_of(noisy.begin(), noisy.end(), [&](int64_t i) {
+      return warning.starts_with("column '" + splits.columns[i].name + "' holds whole numbers only");
+    });
+    if (!settled) warn("train", warning);
+  }
+}
+
+void check_same_run(const ModelFile& earlier, const ModelFile& now, const std::string& file) {
+  const auto different = [&](const char* what) {
+    throw Error(c10::str(file, ": --resume: this run was begun with ", what,
+                         "; give the same arguments as then, or begin anew with --overwrite"));
+  };
+  if (earlier.columns != now.columns || earlier.context_columns != now.context_columns) different("other columns");
+  // The file may have been moved meanwhile.
+  auto data = earlier.metadata.value("data", Json::object());
+  data["file"] = now.metadata["data"]["file"];
+  if (data != now.metadata["data"]) different("other data options");
+  if (earlier.metadata.value("dequantized", Json()) != now.metadata["dequantized"]) different("another --dequantize");
+  if (earlier.metadata.value("noise", 0.0) != now.metadata["noise"].get<double>()) different("another --noise");
+  if (earlier.metadata.value("dtype", Json()) != now.metadata["dtype"]) different("another --dtype");
+  if (earlier.spec != now.spec) different("another flow, or other data");
+}
+
+void print_summary(const Wishes& wishes, const Splits& splits, const Flow& flow) {
+  const auto rows = [](const DatasetPtr& data) { return data ? grouped(data->rows()) : std::string("no"); };
+  int64_t parameters = 0;
+  for (const auto& parameter : flow.parameters()) parameters += parameter.numel();
+  std::cout << "data      " << wishes.data.file << ": " << rows(splits.train) << " rows to train, "
+            << rows(splits.valid) << " to validate, " << rows(splits.test) << " to test; " << splits.columns.size()
+            << " columns"
+            << (splits.context_columns.empty() ? "" : c10::str(", ", splits.context_columns.size(), " of context"))
+            << '\n'
+            << "flow      " << (wishes.flow.empty() ? wishes.spec_file : wishes.flow) << ": "
+            << flow.spec()["layers"].size() << " layers, " << grouped(parameters) << " parameters, "
+            << name_of(c10::typeMetaToScalarType(flow.tensor_options().dtype())) << " on "
+            << flow.tensor_options().device() << ", " << at::get_num_threads()
+            << (at::get_num_threads() == 1 ? " thread\n" : " threads\n") << "training  " << wishes.fit.optimizer
+            << ", batches of " << wishes.fit.batch_size << ", learning rate " << wishes.fit.learning_rate << " ("
+            << wishes.fit.schedule << "), at most";
+  if (wishes.fit.epochs > 0) std::cout << ' ' << wishes.fit.epochs << " epochs";
+  if (wishes.fit.steps > 0) std::cout << ' ' << wishes.fit.steps << " steps";
+  if (wishes.fit.seconds > 0) std::cout << ' ' << duration(wishes.fit.seconds);
+  std::cout << std::endl;
+}
+
+/// Prints and returns the log-likelihood of rows that had no part in training.
+Json test(Flow& flow, BatchStream& rows, int64_t features) {
+  LogLikelihoods all;
+  each_log_prob(flow, rows, [&](const Tensor& log_prob, const Batch& batch) { all.add(log_prob, batch.weight); });
+  std::cout << "test log-likelihood " << number(all.mean(), 6) << " +- " << number(all.standard_error(), 2) << " nats, "
+            << number(all.bits_per_dimension(features)) << " bits per dimension (" << grouped(all.rows()) << " rows)\n";
+  return {{"log_likelihood", all.mean()}, {"standard_error", all.standard_error()}, {"rows", all.rows()}};
+}
+
+int run(const Command& command, Wishes& wishes) {
+  check_writable(wishes.output);
+  const auto earlier = earlier_run(wishes);
+  const auto dtype = command.dtype(torch::kFloat32);
+  auto splits = load_splits(wishes.data, dtype);
+  stop_if_interrupted();
+  check(splits.train && splits.train->rows() > 0, wishes.data.file, ": no rows to train on");
+  const auto noisy = dequantized_columns(wishes.preprocess, splits.columns);
+  print_warnings(splits, noisy);
+  if (wishes.fit.epochs == 100 && !command.given("epochs") && !command.given("patience") && splits.valid)
+    wishes.fit.patience = 10;
+
+  auto model = description(wishes, splits, spec_of(wishes, splits), dtype);
+  at::manual_seed(command.common().seed);  // nothing that was read above may change the first weights
+  auto flow = build_flow(model.spec);
+  model.spec = flow->spec();
+  flow->to(command.device(), dtype);
+  std::optional<TrainingState> state;
+  if (earlier) {
+    check_same_run(*earlier, model, wishes.output);
+    state = training_in(*earlier, wishes.output);
+  }
+  print_summary(wishes, splits, *flow);
+  if (state) std::cout << "resumed   at step " << state->scalars.value("step", int64_t{0}) << std::endl;
+
+  ProgressDisplay display(wishes.log, state.has_value());
+  display.note("start", {{"rows", splits.train->rows()},
+                         {"resumed", state.has_value()},
+                         {"spec", model.spec},
+                         {"fit", model.metadata["fit"]}});
+  const auto unit = wishes.preprocess.noise > 0 ? column_statistics(*splits.train).deviation : Tensor();
+  MaximumLikelihood objective(flow, {.noise = wishes.preprocess.noise, .dequantize = noisy}, unit);
+  FitHooks hooks;
+  hooks.progress = [&](const Progress& progress) { display.show(progress); };
+  hooks.stop = [] { return interrupted(); };
+  hooks.checkpoint = [&](const TrainingState& now, const Json& history) {
+    put_training(model, now, history);
+    write_model(wishes.output, model);
+  };
+  const auto report = fit(objective, *splits.train, splits.valid.get(), wishes.fit, hooks, state ? &*state : nullptr);
+  display.end();
+  display.note("end", {{"ended", report.ended},
+                       {"steps", report.steps},
+                       {"seconds", report.seconds},
+                       {"skipped_steps", report.skipped_steps}});
+  if (report.ended == "interrupted") {
+    std::cerr << "diffeo train: interrupted at step " << report.steps << "; " << wishes.output
+              << " holds what is learned so far; the same command with --resume goes on" << std::endl;
+    return interrupted_by_signal;
+  }
+
+  std::cout << "ended     by " << report.ended << " after " << report.steps << " steps, " << report.epochs
+            << " epochs, " << duration(report.seconds) << '\n';
+  if (splits.test && splits.test->rows() > 0) {
+    auto rows = splits.test->in_order(4 * wishes.fit.batch_size);
+    if (!noisy.empty()) rows = dequantized(std::move(rows), noisy, command.common().seed);
+    model.metadata["test"] = test(*flow, *rows, flow->space().size());
+    display.note("test", model.metadata["test"]);
+  }
+  put_training(model, report.state, report.history);
+  model.state = named_state(*flow);  // the best, an average, or the last
+  model.metadata["finished"] = true;
+  write_model(wishes.output, model);
+  std::cout << "model     " << wishes.output << '\n';
+  if (report.message.empty()) return fine;
+  std::cerr << "diffeo train: " << report.message << std::endl;
+  return failed;
+}
+
+}  // namespace
+
+int train(const Arguments& arguments) {
+  Wishes wishes;
+  auto command = arguments_of(wishes);
+  if (!command.parse(arguments)) return fine;
+  complete(command, wishes);
+  return run(command, wishes);
+}
+
+}  // namespace diffeo::apps
