@@ -20,6 +20,8 @@ constexpr Subcommand subcommands[] = {
     {"train", "fit a flow to a table", train},
     {"evaluate", "log-likelihood of each row of a table", evaluate},
     {"sample", "draw new rows from a model", sample},
+    {"toy", "make a table of points in the plane, for first steps", toy},
+    {"convert", "bring tables from CSV or NumPy to HDF5 and back", convert},
     {"inspect", "describe a data file, a model file, or what this program knows", inspect},
     {"plot", "draw data, samples, densities and training curves", plot},
 };
