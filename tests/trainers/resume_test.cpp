@@ -2,7 +2,11 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <optional>
 #include <random>
 
 #include "diffeo/layers/base/random.h"
@@ -67,10 +71,17 @@ Json course(const TrainingState& state) {
   return scalars;
 }
 
-/// A state as it comes back from a file: scalars through text, tensors copied and in another order.
+/// A state as it comes back from a model file, its tensors in another order.
 TrainingState through_a_file(const TrainingState& state) {
-  TrainingState again{Json::parse(state.scalars.dump()), {}};
-  for (const auto& [name, tensor] : state.tensors) again.tensors.emplace_back(name, tensor.clone());
+  const auto path = ::testing::TempDir() + c10::str("diffeo_resume_", getpid(), ".h5");
+  ModelFile model;
+  model.spec = Json::object();
+  model.training = state.scalars;
+  model.training_state = state.tensors;
+  write_model(path, model);
+  model = read_model(path);
+  std::remove(path.c_str());
+  TrainingState again{model.training, model.training_state};
   std::sort(again.tensors.begin(), again.tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return again;
 }
