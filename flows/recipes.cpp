@@ -54,6 +54,19 @@ Json coupling(const RecipeOptions& o, int64_t i, const Json& map, const Json& ke
           {"kept_map", kept_map}};
 }
 
+/// The log scale of a feature is bounded over the whole flow, not layer by layer: deep flows would lose all digits of
+/// points far out on the way there and back.
+Json affine_of(const RecipeOptions& o) {
+  return {{"type", "affine"}, {"cap", std::min(2.0, 16.0 / static_cast<double>(o.layers))}};
+}
+
+/// Starts at the identity to a thousandth, as Kingma and Dhariwal start theirs at it.
+Json affine_coupling(const RecipeOptions& o, int64_t i) {
+  auto layer = coupling(o, i, affine_of(o));
+  layer["net"]["init_scale"] = 1e-3;
+  return layer;
+}
+
 /// A coupling that maps the kept features too; of one feature, what is left of it.
 Json full_coupling(const RecipeOptions& o, int64_t i, const Json& map) {
   if (o.features > 1) return coupling(o, i, map, map);
@@ -114,7 +127,7 @@ Json realnvp(const RecipeOptions& given) {
   Layers layers;
   for (int64_t i = 0; i < o.layers; ++i) {
     add_linear(layers, o, i);
-    layers.push_back(coupling(o, i, {{"type", "affine"}}));
+    layers.push_back(affine_coupling(o, i));
   }
   return flow(o, layers);
 }
@@ -128,7 +141,7 @@ Json glow(const RecipeOptions& given) {
   for (int64_t i = 0; i < o.layers; ++i) {
     layers.push_back({{"type", "actnorm"}, {"features", o.features}});
     add_linear(layers, o, i);
-    layers.push_back(coupling(o, i, {{"type", "affine"}}));
+    layers.push_back(affine_coupling(o, i));
   }
   return flow(o, layers);
 }
@@ -147,17 +160,17 @@ Layers autoregressive_layers(const RecipeOptions& o, const Json& map, bool inver
 RecipeOptions affine_autoregressive(const std::string& name, const RecipeOptions& given) {
   return filled_for_several(
       name, given,
-      {.layers = 5, .width = 128, .depth = 2, .net = "mlp", .activation = "relu", .mask = "", .linear = "permutation"});
+      {.layers = 5, .width = 128, .depth = 2, .net = "mlp", .activation = "relu", .linear = "permutation"});
 }
 
 Json maf(const RecipeOptions& given) {
   const auto o = affine_autoregressive("maf", given);
-  return flow(o, autoregressive_layers(o, {{"type", "affine"}}, false));
+  return flow(o, autoregressive_layers(o, affine_of(o), false));
 }
 
 Json iaf(const RecipeOptions& given) {
   const auto o = affine_autoregressive("iaf", given);
-  return flow(o, autoregressive_layers(o, {{"type", "affine"}}, true));
+  return flow(o, autoregressive_layers(o, affine_of(o), true));
 }
 
 Json nsf_ar(const RecipeOptions& given) {
@@ -169,7 +182,6 @@ Json nsf_ar(const RecipeOptions& given) {
                                      .activation = "relu",
                                      .bins = 8,
                                      .bound = 5,
-                                     .mask = "",
                                      .linear = "lu"});
   return flow(o, autoregressive_layers(o, spline_of(o), false));
 }

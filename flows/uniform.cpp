@@ -3,7 +3,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/where.h>
 
 #include <cmath>
 #include <limits>
@@ -34,17 +33,18 @@ Space space_of(const Uniform::Options& options) {
 }  // namespace
 
 Uniform::Uniform(const Options& options) : Distribution(space_of(options)), options_(options), log_volume_(0) {
-  const auto lower = ends_of("lower", options.lower, options.features);
-  const auto upper = ends_of("upper", options.upper, options.features);
-  for (const auto& axis : space().axes) log_volume_ += std::log(axis.upper - axis.lower);
-  lower_ = register_buffer("lower", at::tensor(lower, at::kFloat));
-  upper_ = register_buffer("upper", at::tensor(upper, at::kFloat));
+  for (const auto& axis : space().axes) {
+    lower_.push_back(axis.lower);
+    upper_.push_back(axis.upper);
+    log_volume_ += std::log(axis.upper - axis.lower);
+  }
 }
 
 Tensor Uniform::evaluate(const Tensor& x, const Tensor&) {
   const double rounding = x.scalar_type() == at::kDouble ? 1e-15 : 5e-7;
-  const auto slack = rounding * (lower_.abs() + upper_.abs());
-  const auto inside = (x >= lower_ - slack).logical_and(x <= upper_ + slack).all(-1);
+  const auto lower = at::tensor(lower_, x.options()), upper = at::tensor(upper_, x.options());
+  const auto slack = rounding * (lower.abs() + upper.abs());
+  const auto inside = (x >= lower - slack).logical_and(x <= upper + slack).all(-1);
   const auto density = at::full(inside.sizes(), -log_volume_, x.options());
   return density.masked_fill(inside.logical_not(), -std::numeric_limits<double>::infinity());
 }
@@ -52,8 +52,8 @@ Tensor Uniform::evaluate(const Tensor& x, const Tensor&) {
 Drawn Uniform::simulate(at::IntArrayRef batch, const Tensor&) {
   auto shape = batch.vec();
   shape.push_back(options_.features);
-  const auto x = lower_ + (upper_ - lower_) * at::rand(shape, tensor_options());
-  return {x, at::full(batch, -log_volume_, tensor_options())};
+  const auto lower = at::tensor(lower_, tensor_options()), upper = at::tensor(upper_, tensor_options());
+  return {lower + (upper - lower) * at::rand(shape, tensor_options()), at::full(batch, -log_volume_, tensor_options())};
 }
 
 DIFFEO_DISTRIBUTION(uniform, Uniform, "Uniform on a box or a torus.",

@@ -31,7 +31,7 @@ class Uniform : public Distribution {
 
   Options options_;
   double log_volume_;
-  Tensor lower_, upper_;  ///< (D)
+  std::vector<double> lower_, upper_;  ///< not tensors: a double end must not pass through float32
 };
 
 }  // namespace diffeo

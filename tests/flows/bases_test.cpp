@@ -90,6 +90,8 @@ TEST(Uniform, IsMinusInfinityOutsideOnly) {
   EXPECT_EQ(log_prob(*distribution, {0, 3.01}), -infinity);
   EXPECT_EQ(log_prob(*distribution, {-1.01, 2.5}), -infinity);
   EXPECT_EQ(log_prob(*distribution, {std::nan(""), 2.5}), -infinity);
+  // 0.7 in float32 is below 0.7.
+  EXPECT_EQ(log_prob(*made({{"type", "uniform"}, {"features", 1}, {"upper", 0.7}}), {0.7}), -std::log(0.7));
   EXPECT_EQ(problem({{"type", "uniform"}, {"features", 2}, {"lower", {1.0, 2.0, 3.0}}}),
             "lower: expected a number or a list of 2, got [1.0,2.0,3.0]");
   EXPECT_EQ(problem({{"type", "uniform"}, {"features", 1}, {"lower", 1.0}}),
