@@ -148,10 +148,10 @@ void Optimizer::swap_average() {
 NamedTensors Optimizer::state_views() const {
   NamedTensors state;
   for (const auto& group : groups_) {
-    const std::string dtype = group.value.scalar_type() == torch::kFloat32 ? "float32/" : "float64/";
-    if (group.first.defined()) state.emplace_back(dtype + "first_moment", group.first);
-    if (group.second.defined()) state.emplace_back(dtype + "second_moment", group.second);
-    if (group.average.defined()) state.emplace_back(dtype + "average", group.average);
+    const auto* dtype = group.value.scalar_type() == torch::kFloat32 ? "float32/" : "float64/";
+    if (group.first.defined()) state.emplace_back(c10::str(dtype, "first_moment"), group.first);
+    if (group.second.defined()) state.emplace_back(c10::str(dtype, "second_moment"), group.second);
+    if (group.average.defined()) state.emplace_back(c10::str(dtype, "average"), group.average);
   }
   return state;
 }
