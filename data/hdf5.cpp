@@ -12,19 +12,30 @@
 #include <fstream>
 #include <mutex>
 
+#include "diffeo/data/damaged_files.h"
+
 namespace diffeo::hdf5 {
 namespace {
 
 static_assert(std::is_same_v<hid_t, int64_t>, "HDF5 1.10 or later is required");
 
+// For end_cleanly_on_damaged_files: whether this thread is inside of HDF5, and the place of the last call. Plain
+// memory, since a signal handler reads it.
+thread_local int calls_open = 0;
+thread_local char last_place[1024] = "";
+
 /// Serialises calls and keeps HDF5 from printing; both as they were before when it goes out of scope.
 class Session {
  public:
   Session() : lock_(mutex()) {
+    ++calls_open;
     H5Eget_auto2(H5E_DEFAULT, &print_, &data_);
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   }
-  ~Session() { H5Eset_auto2(H5E_DEFAULT, print_, data_); }
+  ~Session() {
+    H5Eset_auto2(H5E_DEFAULT, print_, data_);
+    --calls_open;
+  }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -59,18 +70,12 @@ std::string reason() {
   return said[0];
 }
 
-/// What HDF5 is reading in this thread, for the end that end_cleanly_on_damaged_files promises.
-thread_local const std::string* in_hands = nullptr;
-
 /// Makes one call; a negative result becomes an Error.
 template <class Call>
 auto call(const std::string& where, const char* what, Call&& body) {
   Session session;
-  struct Note {
-    explicit Note(const std::string& where) : before(std::exchange(in_hands, &where)) {}
-    ~Note() { in_hands = before; }
-    const std::string* before;
-  } const note(where);
+  where.copy(last_place, sizeof(last_place) - 1);
+  last_place[std::min(where.size(), sizeof(last_place) - 1)] = '\0';
   const auto result = body();
   if (result < 0) throw Error(c10::str(where, ": ", what, ": ", reason()));
   return result;
@@ -895,26 +900,6 @@ void NewFile::close() {
   check(id_.close(), shown_as_, ": cannot write the file: ", reason());
 }
 
-void end_cleanly_on_damaged_files() {
-  static char stack[1 << 16];  // deep recursion may have used up the usual one
-  const stack_t other{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof(stack)};
-  ::sigaltstack(&other, nullptr);
-  struct sigaction action {};
-  action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
-  action.sa_handler = [](int signal) {
-    if (!in_hands) {
-      ::raise(signal);  // not HDF5's: as without us
-      return;
-    }
-    // Only calls that are allowed in a signal handler.
-    const auto say = [](const char* text, size_t size) { return ::write(2, text, size) >= 0; };
-    const char start[] = "diffeo: ", end[] = ": HDF5 crashed while reading it; the file is damaged\n";
-    if (say(start, sizeof(start) - 1) && say(in_hands->data(), in_hands->size())) say(end, sizeof(end) - 1);
-    ::_exit(2);
-  };
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT}) ::sigaction(signal, &action, nullptr);
-}
-
 std::string valid_utf8(std::string text) {
   bool valid = true;
   for (size_t i = 0; valid && i < text.size();) {
@@ -949,3 +934,28 @@ std::string valid_utf8(std::string text) {
 }
 
 }  // namespace diffeo::hdf5
+
+namespace diffeo {
+
+void end_cleanly_on_damaged_files() {
+  static char stack[1 << 16];  // deep recursion may have used up the usual one
+  const stack_t other{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof(stack)};
+  ::sigaltstack(&other, nullptr);
+  struct sigaction action {};
+  action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
+  action.sa_handler = [](int signal) {
+    if (hdf5::calls_open == 0) {
+      ::raise(signal);  // not HDF5's: as without us
+      return;
+    }
+    // Only calls that are allowed in a signal handler.
+    const auto say = [](const char* text, size_t size) { return ::write(2, text, size) >= 0; };
+    const char start[] = "diffeo: ", end[] = ": HDF5 crashed while reading it; the file is damaged\n";
+    if (say(start, sizeof(start) - 1) && say(hdf5::last_place, std::strlen(hdf5::last_place)))
+      say(end, sizeof(end) - 1);
+    ::_exit(2);
+  };
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT}) ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace diffeo

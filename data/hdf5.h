@@ -171,10 +171,6 @@ class NewFile {
   std::string shown_as_;
 };
 
-/// For programs: HDF5 1.10 can crash on a damaged file, which no library can turn into an exception. After this call
-/// such a crash ends the program with one line on stderr that names file and object, and with exit code 2.
-void end_cleanly_on_damaged_files();
-
 /// Text as valid UTF-8: what is not is taken for Latin-1.
 std::string valid_utf8(std::string text);
 

@@ -11,7 +11,8 @@ namespace diffeo {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// Everything in a model file. Reading one runs no code.
+/// Everything in a model file. Reading one runs no code. JSON knows no infinities and no NaN: they are read back as
+/// null.
 struct ModelFile {
   static constexpr int64_t current_version = 1;
 

@@ -45,9 +45,11 @@ struct TableInfo {
   std::string dtype;  ///< as stored: "float32", "int64 (big endian)", ...
 };
 
-/// Reads rows [begin, end) (all by default) of a table as `dtype`.
-/// Throws Error that names file, object, row, column and what can be done: a missing file or object, strings, unknown
-/// filters, truncated files, wrong shapes, and (with `finite`) NaN or infinite values.
+/// Reads rows [begin, end) (all by default) of a table as `dtype`: float32, float64 or, where all columns are discrete,
+/// int64. Integers that the dtype does not hold exactly (beyond 2^24 and 2^53) are rounded to the nearest number that
+/// it does; load_splits warns of columns that have some. Throws Error that names file, object, row, column and what can
+/// be done: a missing file or object, strings, unknown filters, truncated files, wrong shapes, and (with `finite`) NaN
+/// or infinite values.
 Table read_table(const TableSource& source, torch::Dtype dtype = torch::kFloat32, int64_t begin = 0, int64_t end = -1,
                  bool finite = true);
 

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "data/scratch.h"
+#include "diffeo/data/damaged_files.h"
 #include "diffeo/data/hdf5.h"
 #include "diffeo/data/table.h"
 
@@ -115,7 +116,7 @@ int read_apart(const std::string& file) {
     ::setrlimit(RLIMIT_AS, &memory);
     ::alarm(20);  // a hang ends as a signal
     ::close(2);
-    hdf5::end_cleanly_on_damaged_files();
+    end_cleanly_on_damaged_files();
     int result = 0;
     try {
       for (const auto& table : tables_in(file)) {
