@@ -91,7 +91,7 @@ void plot_corner(const PlotOptions& options) {
     coarse.push_back(bins_for(layers.front().table.values.select(1, i), chosen(0.36, 16, 44)));
   }
 
-  const int panel = features == 1 ? 420 : std::clamp<int>(static_cast<int>(1150 / features), 118, 260);
+  const int panel = features == 1 ? 420 : std::clamp<int>(static_cast<int>(1150 / features), 118, 330);
   const int left = 96, bottom = 78, top = 26, right = 22, gap = 8;
   const int width = left + right + panel * static_cast<int>(features),
             height = bottom + top + panel * static_cast<int>(features);
