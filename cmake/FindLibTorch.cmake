@@ -32,7 +32,9 @@ if(LibTorch_FOUND)
     find_library(LibTorch_CUDA_LIBRARY torch_cuda HINTS ${LibTorch_LIBRARY_DIR} NO_DEFAULT_PATH REQUIRED)
     find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda HINTS ${LibTorch_LIBRARY_DIR} NO_DEFAULT_PATH REQUIRED)
     add_library(LibTorch::cuda INTERFACE IMPORTED)
-    target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu ${LibTorch_CUDA_LIBRARY} ${LibTorch_C10_CUDA_LIBRARY})
+    # Kept even where no symbol of it is used: loading it is what gives torch its CUDA operators.
+    target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu
+      -Wl,--no-as-needed ${LibTorch_CUDA_LIBRARY} ${LibTorch_C10_CUDA_LIBRARY} -Wl,--as-needed)
   endif()
 endif()
 mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY)

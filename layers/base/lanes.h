@@ -114,7 +114,11 @@ DIFFEO_HD V square_root(V a) {
 template <class V, int size>
 DIFFEO_HD V polynomial(V x, const Lane<V> (&c)[size]) {
   V sum = all<V>(c[size - 1]);
+#ifdef __CUDACC__
+#pragma unroll
+#else
 #pragma GCC unroll 16
+#endif
   for (int i = size - 2; i >= 0; --i) sum = sum * x + c[i];
   return sum;
 }

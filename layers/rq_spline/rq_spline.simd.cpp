@@ -179,13 +179,6 @@ void forward_shared(const Pass<T>& pass, int64_t begin, int64_t end) {
   }
 }
 
-/// Adds the derivatives by two raw slopes to those by all, (K + 1).
-template <class V>
-DIFFEO_HD V by_slope(const Adjoint<V>& g, int k) {
-  const V at = all<V>(Lane<V>(k)), zero = all<V>(0);
-  return select(g.index == at, g.raw0, zero) + select(g.index + Lane<V>(1) == at, g.raw1, zero);
-}
-
 template <class T, int fixed_bins, bool inverse>
 void backward(const Pass<T>& pass, int64_t begin, int64_t end) {
   using V = Pack<T>;

@@ -280,4 +280,11 @@ DIFFEO_HD V by_size(V index, V lower_knot, V upper_knot, int k) {
   return select(index > at, lower_knot + upper_knot, select(index == at, upper_knot, all<V>(0)));
 }
 
+/// Derivative by the raw slope at knot k.
+template <class V>
+DIFFEO_HD V by_slope(const Adjoint<V>& g, int k) {
+  const V at = all<V>(Lane<V>(k)), zero = all<V>(0);
+  return select(g.index == at, g.raw0, zero) + select(g.index + Lane<V>(1) == at, g.raw1, zero);
+}
+
 }  // namespace diffeo::rq_spline::DIFFEO_CAPABILITY
