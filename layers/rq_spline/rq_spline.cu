@@ -111,8 +111,15 @@ __global__ void backward_kernel(Task<T> task, const T* by_value, const T* by_log
 
 template <class T>
 Task<T> task_of(const Tensor& x, const Tensor& parameters, const Shape& shape) {
-  return {frame_of<T>(shape), shape.tails, static_cast<int>(shape.bins), static_cast<int>(parameters.size(-1)),
-          is_shared(x, parameters), x.numel() / x.size(-1), x.size(-1), x.const_data_ptr<T>(), parameters.const_data_ptr<T>()};
+  return {frame_of<T>(shape),
+          shape.tails,
+          static_cast<int>(shape.bins),
+          static_cast<int>(parameters.size(-1)),
+          is_shared(x, parameters),
+          x.numel() / x.size(-1),
+          x.size(-1),
+          x.const_data_ptr<T>(),
+          parameters.const_data_ptr<T>()};
 }
 
 /// Threads (a team to a row, no larger than a warp; 128 in all) and blocks.
@@ -143,7 +150,8 @@ Pair forward_cuda(const Tensor& x, const Tensor& parameters, at::ArrayRef<double
 Pair backward_cuda(const Tensor& x, const Tensor& parameters, const Tensor& by_value, const Tensor& by_log_det,
                    at::ArrayRef<double> numbers, bool inverse) {
   const c10::cuda::CUDAGuard guard(x.device());
-  const auto xc = x.contiguous(), pc = parameters.contiguous(), gv = by_value.contiguous(), gl = by_log_det.contiguous();
+  const auto xc = x.contiguous(), pc = parameters.contiguous(), gv = by_value.contiguous(),
+             gl = by_log_det.contiguous();
   auto by_x = at::empty_like(xc);
   if (x.numel() == 0) return {by_x, at::empty_like(pc).zero_()};
   const bool shared = is_shared(x, parameters);

@@ -34,8 +34,4 @@ struct CpuKernels {
   void (*backward_shared)(const Pass<T>& pass, int64_t rows, int64_t begin, int64_t end);
 };
 
-/// The kernels for the instruction set in use (cpu_capability.h).
-template <class T>
-const CpuKernels<T>& cpu_kernels();
-
 }  // namespace diffeo::rq_spline

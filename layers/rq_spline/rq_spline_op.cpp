@@ -49,6 +49,7 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// The kernels for the instruction set in use.
 template <class T>
 const CpuKernels<T>& cpu_kernels() {
 #ifdef __x86_64__
