@@ -35,7 +35,9 @@ LayerPtr as_list(LayerPtr layers) {
 }  // namespace
 
 Flow::Flow(LayerPtr layers, DistributionPtr base)
-    : Distribution(layers->domain(), inner_context(*layers, *base)), layers_(as_list(std::move(layers))), base_(std::move(base)) {
+    : Distribution(layers->domain(), inner_context(*layers, *base)),
+      layers_(as_list(std::move(layers))),
+      base_(std::move(base)) {
   check(layers_->codomain().same_as(base_->space()), "flow: the layers end in ", to_string(layers_->codomain()),
         " but the base lives on ", to_string(base_->space()));
   register_module("layers", layers_);
@@ -43,14 +45,18 @@ Flow::Flow(LayerPtr layers, DistributionPtr base)
 }
 
 Flow::Flow(LayerPtr layers, DistributionPtr base, int64_t context, const NetOptions& embedding)
-    : Distribution(layers->domain(), context), layers_(as_list(std::move(layers))), base_(std::move(base)), embedding_options_(embedding) {
+    : Distribution(layers->domain(), context),
+      layers_(as_list(std::move(layers))),
+      base_(std::move(base)),
+      embedding_options_(embedding) {
   check(layers_->codomain().same_as(base_->space()), "flow: the layers end in ", to_string(layers_->codomain()),
         " but the base lives on ", to_string(base_->space()));
   const auto inner = inner_context(*layers_, *base_);
   check(context > 0 && inner > 0, "flow: an embedding needs a context, and layers or a base that take one");
   register_module("layers", layers_);
   register_module("base", base_);
-  embedding_ = register_module("embedding", within("embedding", [&] { return build_net(embedding, context, 0, inner); }));
+  embedding_ =
+      register_module("embedding", within("embedding", [&] { return build_net(embedding, context, 0, inner); }));
 }
 
 Tensor Flow::embedded(const Tensor& context) { return embedding_ ? embedding_->forward(context) : context; }
