@@ -87,7 +87,9 @@ void describe_recipes() {
   std::cout << "\noptions, for those where they have a meaning; 0 or empty: the flow's own default\n";
   auto fields = describe<RecipeOptions>();
   std::erase_if(fields, [](const FieldHelp& field) { return field.name == "features" || field.name == "context"; });
-  print_fields(fields);
+  Columns options("ll");
+  for (const auto& field : fields) options.row({"--" + field.name, field.help});
+  options.print();
 }
 
 }  // namespace diffeo::apps

@@ -75,16 +75,18 @@ void ProgressDisplay::draw_bar(const Progress& p) {
   const double share =
       p.total_steps > 0 ? static_cast<double>(p.step) / static_cast<double>(p.total_steps) : p.seconds / passed;
   std::string bar;
+  constexpr int bar_width = 12;
+  int room = terminal_width() - 1;
   if (std::isfinite(share)) {
-    const int filled = std::clamp(static_cast<int>(share * 20), 0, 20);
-    for (int i = 0; i < 20; ++i) bar += i < filled ? "█" : "░";
+    for (int i = 0; i < bar_width; ++i) bar += i < share * bar_width - 0.5 ? "█" : "░";
     char percent[16];
     std::snprintf(percent, sizeof percent, " %3.0f %%  ", 100 * std::min(1.0, share));
     bar += percent;
+    room -= bar_width + 8;
   }
-  auto rest = c10::str("epoch ", p.epoch, ", step ", p.step, ": ", figures(p), ", ", duration(p.seconds));
-  if (std::isfinite(p.seconds_left)) rest += ", " + duration(p.seconds_left) + " left";
-  const int room = terminal_width() - (bar.empty() ? 1 : 30);
+  // What matters most comes first: a narrow terminal cuts the rest.
+  auto rest = std::isfinite(p.seconds_left) ? duration(p.seconds_left) + " left, " : duration(p.seconds) + ", ";
+  rest += c10::str("step ", p.step, ", ", figures(p));
   std::cout << "\r\033[K" << bar << rest.substr(0, std::max(20, room)) << std::flush;
 }
 

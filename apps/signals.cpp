@@ -19,6 +19,8 @@ void watch_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // A limit on the size of files is then an error of the write, with a message, not the end of the program.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 bool interrupted() { return signal_came != 0; }

@@ -9,7 +9,8 @@ struct Interrupted : std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-/// From now on the first SIGINT or SIGTERM only sets a flag, so that nothing half done is left; a second one kills.
+/// From now on the first SIGINT or SIGTERM only sets a flag, so that nothing half done is left; a second one kills. A
+/// file that grows beyond `ulimit -f` is an error like a full disk.
 void watch_signals();
 
 /// Whether SIGINT or SIGTERM came.

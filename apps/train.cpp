@@ -93,7 +93,11 @@ Json flow_of(const Wishes& wishes, const Splits& splits) {
     auto options = wishes.recipe;
     options.features = columns;
     options.context = context;
-    return within("--flow " + wishes.flow, [&] { return recipe(wishes.flow, options); });
+    return within("--flow " + wishes.flow, [&] {
+      const auto spec = recipe(wishes.flow, options);
+      build_flow(spec);  // a mistake in an option shows here, with its place in this spec
+      return spec;
+    });
   }
   const auto spec = read_json(wishes.spec_file);
   const auto flow = within(wishes.spec_file, [&] { return build_flow(spec); });
