@@ -7,7 +7,7 @@
 
 int main() {
   torch::manual_seed(0);
-  auto data = diffeo::in_memory({.x = diffeo::toy("moons", 20000)});
+  auto data = diffeo::in_memory({.x = diffeo::toy("moons", 20000, 0)});
   auto flow = diffeo::build_flow(diffeo::recipe("nsf", {.features = 2, .layers = 4}));
   diffeo::MaximumLikelihood objective(flow);
   auto report = diffeo::fit(objective, *data, nullptr, {.steps = 1000});
