@@ -1,6 +1,7 @@
 // The program `diffeo`: finds the subcommand, and turns whatever goes wrong into one line and an exit code.
 #include <c10/util/Exception.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <new>
 
@@ -112,4 +113,9 @@ int guarded(const Arguments& arguments) {
 }  // namespace
 }  // namespace diffeo::apps
 
-int main(int argc, char** argv) { return diffeo::apps::guarded({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  const int code = diffeo::apps::guarded({argv + 1, argv + argc});
+  // Everything is written and closed by now. What libraries would still do at exit takes time, and HDF5 crashes in it
+  // over a file that the disk had no room for.
+  std::_Exit(code);
+}

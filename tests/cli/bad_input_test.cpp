@@ -1,5 +1,6 @@
 // Bad files: each one costs exit code 2 and one line that names file, object and reason. Nothing is written.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <fstream>
@@ -138,6 +139,16 @@ TEST_F(BadInput, OutputsThatCannotBeWritten) {
   expect_refused("plot history model.h5 -o picture.jpeg", {"picture.jpeg", ".png, .svg or .pdf"});
   expect_refused("train good.h5 --flow nsf --steps 2 -o model-2.h5 --log no/such/folder/run.jsonl",
                  {"no/such/folder/run.jsonl"});
+}
+
+TEST_F(BadInput, OutputsThatDoNotFit) {
+  // A limit on the size of files stands for a full disk.
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  expect_refused("sample model.h5 -n 1e6 -o samples.h5", {"samples.h5", "File too large"});
+  setrlimit(RLIMIT_FSIZE, &before);
 }
 
 TEST_F(BadInput, OptionsThatMakeNoSense) {
