@@ -1,7 +1,7 @@
 // Test NLL of our neural spline flow in zuko's and in nflows' architecture, at the budget of the peers' script: six
-// couplings, hidden width 128, 8 bins on [-5, 5] of standardised data; Adam 1e-3 with cosine decay over 2000 steps of 512
-// rows, gradient norm clipped at 5; the best of ten evaluations on the validation rows is tested. NLL in nats, in the
-// data's own units.
+// couplings, hidden width 128, 8 bins on [-5, 5] of standardised data; Adam 1e-3 with cosine decay over 2000 steps of
+// 512 rows, gradient norm clipped at 5; the best of ten evaluations on the validation rows is tested. NLL in nats, in
+// the data's own units.
 //   quality --data FOLDER [--sets a,b] [--seeds 0,1,2] [--like zuko,nflows] [--peers LOG]
 // LOG is what the peers' script printed: its figures are then printed beside ours.
 #include <ATen/Parallel.h>
@@ -42,9 +42,13 @@ Json flow_spec(const std::string& like, const ColumnStatistics& statistics, uint
   options.linear = like == "zuko" ? "permutation" : "lu";
   options.seed = static_cast<int64_t>(seed);
   auto spec = recipe("nsf", options);
-  const auto list = [](const Tensor& column) { return std::vector<double>(column.data_ptr<double>(), column.data_ptr<double>() + column.numel()); };
-  spec["layers"].insert(spec["layers"].begin(), Json{{"type", "standardize"}, {"features", features},
-                                                     {"shift", list(statistics.mean)}, {"scale", list(statistics.deviation)}});
+  const auto list = [](const Tensor& column) {
+    return std::vector<double>(column.data_ptr<double>(), column.data_ptr<double>() + column.numel());
+  };
+  spec["layers"].insert(spec["layers"].begin(), Json{{"type", "standardize"},
+                                                     {"features", features},
+                                                     {"shift", list(statistics.mean)},
+                                                     {"scale", list(statistics.deviation)}});
   return spec;
 }
 
@@ -61,14 +65,16 @@ double run(const std::string& set, const std::string& like, uint64_t seed, const
   torch::manual_seed(seed);
   auto flow = build_flow(flow_spec(like, column_statistics(*splits.train), seed));
   MaximumLikelihood objective(flow);
-  const auto report = fit(objective, *splits.train, splits.valid.get(),
-                          {.batch_size = 512, .steps = 2000, .evaluate_every = 200, .checkpoint_seconds = 0, .seed = seed});
+  const auto report =
+      fit(objective, *splits.train, splits.valid.get(),
+          {.batch_size = 512, .steps = 2000, .evaluate_every = 200, .checkpoint_seconds = 0, .seed = seed});
   flow->eval();
   const double nll = mean_nll(*flow, *splits.test);
   int64_t parameters = 0;
   for (const auto& parameter : flow->parameters()) parameters += parameter.numel();
-  std::printf("%-16s like %-7s seed %d parameters %8d test NLL %10.4f CPU %6.0f s\n", set.c_str(), like.c_str(), static_cast<int>(seed),
-              static_cast<int>(parameters), nll, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  std::printf("%-16s like %-7s seed %d parameters %8d test NLL %10.4f CPU %6.0f s\n", set.c_str(), like.c_str(),
+              static_cast<int>(seed), static_cast<int>(parameters), nll,
+              static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   std::fflush(stdout);
   return nll;
 }
@@ -79,38 +85,49 @@ Results peers_from(const std::string& log) {
   check(file.good(), log, ": cannot be read; it should hold what the peers' script printed");
   const std::regex line_form(R"(^(\S+)\s+(\S+)\s+seed (\d+) .*test NLL\s+(\S+))");
   for (std::string line; std::getline(file, line);)
-    if (std::smatch match; std::regex_search(line, match, line_form)) results[{match[1], match[2]}].push_back(std::stod(match[4]));
+    if (std::smatch match; std::regex_search(line, match, line_form))
+      results[{match[1], match[2]}].push_back(std::stod(match[4]));
   return results;
 }
 
 void print_table(const Results& ours, const Results& peers) {
-  const auto mean = [](const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); };
-  std::printf("\n| set | architecture of | seeds | ours | theirs | difference |\n| --- | --- | --- | --- | --- | --- |\n");
+  const auto mean = [](const std::vector<double>& v) {
+    return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+  };
+  std::printf(
+      "\n| set | architecture of | seeds | ours | theirs | difference |\n| --- | --- | --- | --- | --- | --- |\n");
   for (const auto& [key, values] : ours) {
     const auto theirs = peers.find(key);
     std::printf("| %s | %s | %zu | %.4f |", key.first.c_str(), key.second.c_str(), values.size(), mean(values));
-    if (theirs == peers.end()) std::printf(" | |\n");
-    else std::printf(" %.4f (%zu) | %+.4f |\n", mean(theirs->second), theirs->second.size(), mean(values) - mean(theirs->second));
+    if (theirs == peers.end())
+      std::printf(" | |\n");
+    else
+      std::printf(" %.4f (%zu) | %+.4f |\n", mean(theirs->second), theirs->second.size(),
+                  mean(values) - mean(theirs->second));
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::map<std::string, std::string> options{{"--data", ""}, {"--sets", "uci_magic,power,miniboone_head,bsds300,pzflow_galaxy"},
-                                             {"--seeds", "0,1,2"}, {"--like", "zuko,nflows"}, {"--peers", ""}, {"--threads", "1"}};
+  std::map<std::string, std::string> options{
+      {"--data", ""},       {"--sets", "uci_magic,power,miniboone_head,bsds300,pzflow_galaxy"},
+      {"--seeds", "0,1,2"}, {"--like", "zuko,nflows"},
+      {"--peers", ""},      {"--threads", "1"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     check(options.contains(argv[i]), "quality: unknown option ", argv[i]);
     options[argv[i]] = argv[i + 1];
   }
-  if (options["--data"].empty() && std::getenv("DIFFEO_TEST_DATA")) options["--data"] = std::string(std::getenv("DIFFEO_TEST_DATA")) + "/h5";
+  if (options["--data"].empty() && std::getenv("DIFFEO_TEST_DATA"))
+    options["--data"] = std::string(std::getenv("DIFFEO_TEST_DATA")) + "/h5";
   check(!options["--data"].empty(), "quality: --data FOLDER (or DIFFEO_TEST_DATA) says where the sets are");
   at::set_num_threads(std::stoi(options["--threads"]));
   Results ours;
   for (const auto& set : split(options["--sets"])) {
     const auto splits = load_splits({.file = options["--data"] + "/" + set + ".h5", .x = "/train/x"}, torch::kFloat32);
     for (const auto& like : split(options["--like"]))
-      for (const auto& seed : split(options["--seeds"])) ours[{set, like}].push_back(run(set, like, std::stoull(seed), splits));
+      for (const auto& seed : split(options["--seeds"]))
+        ours[{set, like}].push_back(run(set, like, std::stoull(seed), splits));
   }
   print_table(ours, options["--peers"].empty() ? Results{} : peers_from(options["--peers"]));
 } catch (const std::exception& error) {

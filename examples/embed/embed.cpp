@@ -25,7 +25,8 @@ int main(int argc, char** argv) try {
   }
   const auto again = flow->log_prob(state);
   if (!again.isfinite().all().item<bool>()) return std::fprintf(stderr, "a state has no density\n"), 1;
-  std::printf("accepted %.3f  mean energy %.3f  mean log q %.3f nats\n", accepted, energy(state).mean().item<double>(), again.mean().item<double>());
+  std::printf("accepted %.3f  mean energy %.3f  mean log q %.3f nats\n", accepted, energy(state).mean().item<double>(),
+              again.mean().item<double>());
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -1,6 +1,6 @@
 // Known answers of other libraries: the same weights in, the same values and log-dets out (make_values.py made them).
-#include <ATen/ops/stack.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -52,7 +52,8 @@ TEST_P(Golden, SameWeightsGiveTheSameAnswers) {
 
   const auto context = given().contains("context") ? tensor_of(given()["context"]) : Tensor();
   const auto close = [](const Tensor& got, const Json& want) {
-    EXPECT_TRUE(torch::allclose(got, tensor_of(want), 1e-9, 1e-9)) << "largest difference " << (got - tensor_of(want)).abs().max();
+    EXPECT_TRUE(torch::allclose(got, tensor_of(want), 1e-9, 1e-9))
+        << "largest difference " << (got - tensor_of(want)).abs().max();
   };
   const auto [y, log_det] = layer->forward(tensor_of(given()["x"]), context);
   close(y, given()["y"]);

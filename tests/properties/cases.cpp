@@ -49,7 +49,8 @@ std::vector<Case> every_case() {
       cases.push_back({name + (dtype == torch::kFloat32 ? "_f32" : "_f64"), spec, dtype});
   if (!at::hasCUDA()) return cases;
   const auto on_cpu = cases.size();
-  for (size_t i = 0; i < on_cpu; ++i) cases.push_back({cases[i].name + "_cuda", cases[i].spec, cases[i].dtype, torch::kCUDA});
+  for (size_t i = 0; i < on_cpu; ++i)
+    cases.push_back({cases[i].name + "_cuda", cases[i].spec, cases[i].dtype, torch::kCUDA});
   return cases;
 }
 

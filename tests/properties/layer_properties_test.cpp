@@ -66,7 +66,8 @@ TEST_P(LayerProperties, LogDetIsThatOfTheJacobianInBothDirections) {
     expect_close(there.log_det.detach().to(torch::kFloat64), std::get<1>(torch::linalg_slogdet(jacobian(y64, x64))));
     const auto y = y64.detach().requires_grad_();
     const auto back = exact->inverse(y, as_double(c));
-    EXPECT_NEAR(back.log_det.item<double>(), std::get<1>(torch::linalg_slogdet(jacobian(back.value, y))).item<double>(), 1e-7);
+    EXPECT_NEAR(back.log_det.item<double>(), std::get<1>(torch::linalg_slogdet(jacobian(back.value, y))).item<double>(),
+                1e-7);
   }
 }
 
@@ -84,7 +85,8 @@ TEST_P(LayerProperties, StridesDoNotMatter) {
   const auto x = points({6}), c = context({6});
   const auto want = layer->forward(x, c);
   const auto backwards = layer->inverse(want.value, c);
-  for (const auto& view : {x.t().contiguous().t(), torch::stack({x, x}, -1).select(-1, 1), torch::cat({x, x}, -1).narrow(-1, x.size(-1), x.size(-1))}) {
+  for (const auto& view : {x.t().contiguous().t(), torch::stack({x, x}, -1).select(-1, 1),
+                           torch::cat({x, x}, -1).narrow(-1, x.size(-1), x.size(-1))}) {
     const auto got = layer->forward(view, c);
     expect_close(got.value, want.value);
     expect_close(got.log_det, want.log_det);
@@ -147,7 +149,8 @@ TEST_P(LayerProperties, SecondDerivativesAgreeWithDifferences) {
   if (!first.requires_grad()) return;  // a linear layer with a constant log_det
   const auto second = torch::autograd::grad({(first * weights).sum()}, {x}, {}, {}, false, true)[0];
   const double step = 1e-6;
-  const auto up = slope((x + step * direction).detach().requires_grad_()), down = slope((x - step * direction).detach().requires_grad_());
+  const auto up = slope((x + step * direction).detach().requires_grad_()),
+             down = slope((x - step * direction).detach().requires_grad_());
   const double want = ((up - down) * weights).sum().item<double>() / (2 * step);
   const double got = second.defined() ? (second * direction).sum().item<double>() : 0.0;
   EXPECT_NEAR(got, want, 1e-4 * (1 + std::abs(want)));
