@@ -1,0 +1,13 @@
+cmake_minimum_required(VERSION 3.25)
+# What the documents show is what is there: docs/layers.md is what the program prints, the README's C++ is the example.
+execute_process(COMMAND ${PROGRAM} inspect --layers --markdown OUTPUT_VARIABLE printed RESULT_VARIABLE code)
+file(READ ${ROOT}/docs/layers.md page)
+if(NOT code EQUAL 0 OR NOT printed STREQUAL page)
+  message(SEND_ERROR "docs/layers.md is not what `diffeo inspect --layers --markdown` prints; run `make docs`")
+endif()
+file(READ ${ROOT}/README.md readme)
+file(READ ${ROOT}/examples/first_flow.cpp example)
+string(FIND "${readme}" "${example}" at)
+if(at LESS 0)
+  message(SEND_ERROR "the README does not show examples/first_flow.cpp as it is")
+endif()
