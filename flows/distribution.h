@@ -52,6 +52,6 @@ DistributionPtr build_distribution(const Json& spec);
 }  // namespace diffeo
 
 /// Registers a base distribution, as DIFFEO_LAYER does a layer.
-#define DIFFEO_DISTRIBUTION(name, Class, summary, ...)  \
-  extern const DistributionEntry distribution_##name;   \
+#define DIFFEO_DISTRIBUTION(name, Class, summary, ...) \
+  extern const DistributionEntry distribution_##name;  \
   const DistributionEntry distribution_##name = entry<Distribution, Class>(#name, summary, {__VA_ARGS__})

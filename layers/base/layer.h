@@ -14,12 +14,12 @@ struct Mapped {
 
 /// Promises about a layer that tests and trainers read. A container has those that all its layers have.
 struct Traits {
-  bool closed_forward = true;      ///< forward is a formula, not an iteration
-  bool closed_inverse = true;      ///< inverse is a formula, not an iteration
-  bool exact_log_det = true;       ///< log_det is exact, not an estimate
-  bool constant_log_det = false;   ///< log_det depends on no input (energy-based training skips it)
-  bool random = false;             ///< a stochastic layer: log_det is log P(back) - log P(there)
-  bool injective = false;          ///< codomain of lower dimension: log_det is 1/2 log det J^T J
+  bool closed_forward = true;     ///< forward is a formula, not an iteration
+  bool closed_inverse = true;     ///< inverse is a formula, not an iteration
+  bool exact_log_det = true;      ///< log_det is exact, not an estimate
+  bool constant_log_det = false;  ///< log_det depends on no input (energy-based training skips it)
+  bool random = false;            ///< a stochastic layer: log_det is log P(back) - log P(there)
+  bool injective = false;         ///< codomain of lower dimension: log_det is 1/2 log det J^T J
 };
 
 /// The traits of two layers one after the other.

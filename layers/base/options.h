@@ -35,7 +35,9 @@ constexpr Field<O, T> optional(const char* name, T O::*member, const char* help)
 
 /// A struct that describes itself: `static constexpr auto fields()` returns a tuple of Field.
 template <class O>
-concept Described = requires { O::fields(); };
+concept Described = requires {
+  O::fields();
+};
 
 /// One field in words, for `--help`, the generated docs and errors.
 struct FieldHelp {
@@ -50,12 +52,18 @@ struct is_vector<std::vector<T>> : std::true_type {};
 /// What a spec has to give for a member of type T, in words.
 template <class T>
 std::string kind_of() {
-  if constexpr (std::same_as<T, bool>) return "true or false";
-  else if constexpr (std::integral<T>) return "an integer";
-  else if constexpr (std::floating_point<T>) return "a number";
-  else if constexpr (std::same_as<T, std::string>) return "a string";
-  else if constexpr (is_vector<T>::value) return "a list, each item " + kind_of<typename T::value_type>();
-  else return "an object";
+  if constexpr (std::same_as<T, bool>)
+    return "true or false";
+  else if constexpr (std::integral<T>)
+    return "an integer";
+  else if constexpr (std::floating_point<T>)
+    return "a number";
+  else if constexpr (std::same_as<T, std::string>)
+    return "a string";
+  else if constexpr (is_vector<T>::value)
+    return "a list, each item " + kind_of<typename T::value_type>();
+  else
+    return "an object";
 }
 
 template <Described O>
@@ -80,10 +88,14 @@ T value_of(const Json& json, const std::string& where) {
       values.push_back(value_of<typename T::value_type>(json[i], where + "/" + std::to_string(i)));
     return values;
   } else {
-    if constexpr (std::same_as<T, bool>) fits(json.is_boolean());
-    else if constexpr (std::integral<T>) fits(json.is_number_integer());
-    else if constexpr (std::floating_point<T>) fits(json.is_number());
-    else fits(json.is_string());
+    if constexpr (std::same_as<T, bool>)
+      fits(json.is_boolean());
+    else if constexpr (std::integral<T>)
+      fits(json.is_number_integer());
+    else if constexpr (std::floating_point<T>)
+      fits(json.is_number());
+    else
+      fits(json.is_string());
     return json.get<T>();
   }
 }
@@ -123,8 +135,10 @@ O read(const Json& json, const std::string& where) {
 
 template <class T>
 Json json_of(const T& value) {
-  if constexpr (Described<T>) return write(value);
-  else return Json(value);
+  if constexpr (Described<T>)
+    return write(value);
+  else
+    return Json(value);
 }
 
 /// The inverse of `read`: every field with its value, in the order of `fields()`.

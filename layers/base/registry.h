@@ -17,9 +17,9 @@ struct Example {
 /// How the registry, the spec reader, the docs and the tests know a kind of Product (Layer, Univariate, ...).
 template <class Product>
 struct Entry {
-  std::string name;                ///< the "type" of its specs
-  std::string summary;             ///< one sentence, with the paper
-  std::vector<FieldHelp> fields;   ///< its options
+  std::string name;               ///< the "type" of its specs
+  std::string summary;            ///< one sentence, with the paper
+  std::vector<FieldHelp> fields;  ///< its options
   std::function<std::shared_ptr<Product>(const Json& spec)> build;
   std::vector<Example> examples;
 };

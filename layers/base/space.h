@@ -25,10 +25,10 @@ struct Space {
   std::vector<int64_t> event;
   std::vector<Axis> axes;  ///< one for each feature, in row-major order of the event
 
-  static Space reals(int64_t features);                              ///< R^D
-  static Space box(int64_t features, double lower, double upper);    ///< (lower, upper)^D
-  static Space torus(int64_t features);                              ///< angles in [-pi, pi)^D
-  static Space product(std::vector<Axis> axes);                      ///< one feature for each axis
+  static Space reals(int64_t features);                            ///< R^D
+  static Space box(int64_t features, double lower, double upper);  ///< (lower, upper)^D
+  static Space torus(int64_t features);                            ///< angles in [-pi, pi)^D
+  static Space product(std::vector<Axis> axes);                    ///< one feature for each axis
 
   int64_t size() const;  ///< number of features in an event
   bool same_as(const Space& other) const;

@@ -34,7 +34,8 @@ class Coupling : public Layer {
           optional("context", &O::context, "C, size of the context, 0 for none"),
           optional("map", &O::map, "spec of the univariate map of the moved features"),
           optional("net", &O::net, "the conditioner"),
-          optional("mask", &O::mask, "which features are kept: half (the first D/2), alternating (even ones) or random"),
+          optional("mask", &O::mask,
+                   "which features are kept: half (the first D/2), alternating (even ones) or random"),
           optional("flip", &O::flip, "keep the features that would be moved, and move those that would be kept"),
           optional("mask_seed", &O::mask_seed, "seed of a random mask"),
           optional("kept_map", &O::kept_map, "spec of a map of the kept features with parameters of its own, or null")};
@@ -56,9 +57,9 @@ class Coupling : public Layer {
   Options options_;
   UnivariatePtr map_, kept_map_;
   NetPtr net_;
-  Tensor kept_, moved_;    ///< indices of the kept and of the moved features
-  Tensor order_;           ///< where each feature stands in (kept, moved)
-  Tensor kept_parameters_; ///< (kept, P) of kept_map
+  Tensor kept_, moved_;     ///< indices of the kept and of the moved features
+  Tensor order_;            ///< where each feature stands in (kept, moved)
+  Tensor kept_parameters_;  ///< (kept, P) of kept_map
 };
 
 }  // namespace diffeo

@@ -4,8 +4,7 @@
 
 namespace diffeo {
 
-Inverse::Inverse(const Options& options)
-    : Inverse(within("layer", [&] { return build_layer(options.layer); })) {}
+Inverse::Inverse(const Options& options) : Inverse(within("layer", [&] { return build_layer(options.layer); })) {}
 
 Inverse::Inverse(LayerPtr layer)
     : Layer(layer->codomain(), layer->domain(), layer->context_size()),

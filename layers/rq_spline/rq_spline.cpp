@@ -20,7 +20,8 @@ rq_spline::Shape shape_of(const RqSpline::Options& options) {
   const auto tails = options.tails == "linear" ? rq_spline::Tails::linear
                      : options.tails == "none" ? rq_spline::Tails::none
                                                : rq_spline::Tails::circular;
-  return {options.bins, tails, x.lower, x.upper, y.lower, y.upper, options.min_width, options.min_height, options.min_slope};
+  return {options.bins,     tails, x.lower, x.upper, y.lower, y.upper, options.min_width, options.min_height,
+          options.min_slope};
 }
 
 void check_interval(const char* name, const std::vector<double>& interval, const std::string& tails) {
@@ -32,13 +33,15 @@ void check_interval(const char* name, const std::vector<double>& interval, const
 
 /// Points of a bounded domain may miss it by rounding only.
 void check_inside(const Tensor& x, const Axis& axis) {
-  const double slack = (x.scalar_type() == at::kDouble ? 1e-14 : 1e-6) * std::max(std::abs(axis.lower), std::abs(axis.upper));
+  const double slack =
+      (x.scalar_type() == at::kDouble ? 1e-14 : 1e-6) * std::max(std::abs(axis.lower), std::abs(axis.upper));
   const auto outside = (x >= axis.lower - slack).logical_and(x <= axis.upper + slack).logical_not();
   if (!outside.any().item<bool>()) return;
   const auto where = outside.nonzero()[0];
-  throw Error(c10::str("rq_spline: point ", x.flatten()[outside.flatten().nonzero()[0].item<int64_t>()].item<double>(), " at row ",
-                       where.numel() > 1 ? where[0].item<int64_t>() : 0, ", feature ", where[-1].item<int64_t>(),
-                       " lies outside of ", to_string(axis), "; set domain wider or use tails linear"));
+  throw Error(c10::str("rq_spline: point ", x.flatten()[outside.flatten().nonzero()[0].item<int64_t>()].item<double>(),
+                       " at row ", where.numel() > 1 ? where[0].item<int64_t>() : 0, ", feature ",
+                       where[-1].item<int64_t>(), " lies outside of ", to_string(axis),
+                       "; set domain wider or use tails linear"));
 }
 
 }  // namespace

@@ -14,10 +14,13 @@ std::vector<LayerPtr> build_all(const std::vector<Json>& specs) {
 
 const std::vector<LayerPtr>& fitting(const std::vector<LayerPtr>& layers) {
   check(!layers.empty(), "sequential: needs at least one layer");
-  const auto called = [&](size_t i) { return c10::str("layers/", i, " (", layers[i]->spec()["type"].get<std::string>(), ")"); };
+  const auto called = [&](size_t i) {
+    return c10::str("layers/", i, " (", layers[i]->spec()["type"].get<std::string>(), ")");
+  };
   for (size_t i = 0; i + 1 < layers.size(); ++i)
     check(layers[i]->codomain().same_as(layers[i + 1]->domain()), "sequential: ", called(i), " ends in ",
-          to_string(layers[i]->codomain()), " but ", called(i + 1), " starts from ", to_string(layers[i + 1]->domain()));
+          to_string(layers[i]->codomain()), " but ", called(i + 1), " starts from ",
+          to_string(layers[i + 1]->domain()));
   return layers;
 }
 

@@ -8,8 +8,12 @@ namespace diffeo::testing {
 /// Prints `accept NAME VALUE THRESHOLD PASS|FAIL` for each claim and remembers whether all hold.
 class Acceptance {
  public:
-  void at_most(const std::string& name, double value, double threshold) { say(name, value, threshold, value <= threshold); }
-  void at_least(const std::string& name, double value, double threshold) { say(name, value, threshold, value >= threshold); }
+  void at_most(const std::string& name, double value, double threshold) {
+    say(name, value, threshold, value <= threshold);
+  }
+  void at_least(const std::string& name, double value, double threshold) {
+    say(name, value, threshold, value >= threshold);
+  }
   int exit_code() const { return failed_ ? 1 : 0; }
 
  private:
