@@ -40,6 +40,7 @@ Json flow_spec(const std::string& like, const ColumnStatistics& statistics, uint
   options.net = like == "zuko" ? "mlp" : "residual";
   options.mask = like == "zuko" ? "half" : "alternating";
   options.linear = like == "zuko" ? "permutation" : "lu";
+  options.temperature = like == "zuko" ? 1 : 0;  // nflows divides by the root of the width, zuko does not
   options.seed = static_cast<int64_t>(seed);
   auto spec = recipe("nsf", options);
   const auto list = [](const Tensor& column) {

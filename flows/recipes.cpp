@@ -1,5 +1,6 @@
 #include "diffeo/flows/recipes.h"
 
+#include <cmath>
 #include <numbers>
 
 namespace diffeo {
@@ -68,8 +69,19 @@ Json affine_coupling(const RecipeOptions& o, int64_t i) {
 }
 
 /// A coupling that maps the kept features too; of one feature, what is left of it.
+/// The temperature of Durkan et al.: the root of the width of the network that makes the parameters. Without it small
+/// tables are learned by heart within a few hundred steps.
+double usual_temperature(const RecipeOptions& given, int64_t standard_width) {
+  return std::sqrt(static_cast<double>(given.width > 0 ? given.width : standard_width));
+}
+
+Json conditioned(Json spline, const RecipeOptions& o) {
+  spline["temperature"] = o.temperature;
+  return spline;
+}
+
 Json full_coupling(const RecipeOptions& o, int64_t i, const Json& map) {
-  if (o.features > 1) return coupling(o, i, map, map);
+  if (o.features > 1) return coupling(o, i, conditioned(map, o), map);
   auto alone = elementwise(o, map);
   alone["context"] = o.context;
   if (o.context > 0) alone["net"] = net_of(o);
@@ -182,8 +194,9 @@ Json nsf_ar(const RecipeOptions& given) {
                                      .activation = "relu",
                                      .bins = 8,
                                      .bound = 5,
+                                     .temperature = usual_temperature(given, 128),
                                      .linear = "lu"});
-  return flow(o, autoregressive_layers(o, spline_of(o), false));
+  return flow(o, autoregressive_layers(o, conditioned(spline_of(o), o), false));
 }
 
 /// With net mlp, mask random and linear none, the architecture of zuko's coupling NSF; as it stands, that of nflows.
@@ -196,6 +209,7 @@ Json nsf(const RecipeOptions& given) {
                          .activation = "relu",
                          .bins = 8,
                          .bound = 5,
+                         .temperature = usual_temperature(given, 128),
                          .mask = "alternating",
                          .linear = "lu"});
   Layers layers;
@@ -215,6 +229,7 @@ Json ncsf(const RecipeOptions& given) {
                          .net = "residual",
                          .activation = "relu",
                          .bins = 8,
+                         .temperature = usual_temperature(given, 128),
                          .mask = "alternating",
                          .linear = "none"});
   check_choice("linear", o.linear, {"permutation", "none"});

@@ -16,26 +16,29 @@ struct RecipeOptions {
   double dropout = 0;
   int64_t bins = 0;
   double bound = 0;
+  double temperature = 0;
   std::string mask;
   std::string linear;
   Json base = nullptr;
   int64_t seed = 0;
   static constexpr auto fields() {
     using O = RecipeOptions;
-    return std::tuple{required("features", &O::features, "D"),
-                      optional("context", &O::context, "C, 0 for none"),
-                      optional("layers", &O::layers, "number of couplings or autoregressive layers"),
-                      optional("width", &O::width, "units in each hidden layer of the conditioners"),
-                      optional("depth", &O::depth, "hidden layers, or residual blocks"),
-                      optional("net", &O::net, "mlp or residual"),
-                      optional("activation", &O::activation, "activation of the conditioners"),
-                      optional("dropout", &O::dropout, "dropout of the conditioners"),
-                      optional("bins", &O::bins, "bins of the splines"),
-                      optional("bound", &O::bound, "the splines act on [-bound, bound]"),
-                      optional("mask", &O::mask, "half, alternating or random"),
-                      optional("linear", &O::linear, "between couplings: lu, permutation, orthogonal or none"),
-                      optional("base", &O::base, "spec of the base distribution"),
-                      optional("seed", &O::seed, "seed of random masks and permutations")};
+    return std::tuple{
+        required("features", &O::features, "D"),
+        optional("context", &O::context, "C, 0 for none"),
+        optional("layers", &O::layers, "number of couplings or autoregressive layers"),
+        optional("width", &O::width, "units in each hidden layer of the conditioners"),
+        optional("depth", &O::depth, "hidden layers, or residual blocks"),
+        optional("net", &O::net, "mlp or residual"),
+        optional("activation", &O::activation, "activation of the conditioners"),
+        optional("dropout", &O::dropout, "dropout of the conditioners"),
+        optional("bins", &O::bins, "bins of the splines"),
+        optional("bound", &O::bound, "the splines act on [-bound, bound]"),
+        optional("temperature", &O::temperature, "of the splines' widths and heights; the root of the width if 0"),
+        optional("mask", &O::mask, "half, alternating or random"),
+        optional("linear", &O::linear, "between couplings: lu, permutation, orthogonal or none"),
+        optional("base", &O::base, "spec of the base distribution"),
+        optional("seed", &O::seed, "seed of random masks and permutations")};
   }
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/diag_embed.h>
 #include <ATen/ops/softplus.h>

@@ -1,5 +1,7 @@
 #include "diffeo/layers/rq_spline/rq_spline.h"
 
+#include <ATen/ops/ones.h>
+
 #include <cmath>
 #include <numbers>
 
@@ -60,6 +62,15 @@ RqSpline::RqSpline(const Options& options) : options_(options) {
   floor("min_height", options.min_height);
   if (!(options.min_slope > 0 && options.min_slope < 1))
     throw SpecError("min_slope", c10::str("must be in (0, 1), got ", options.min_slope));
+  if (!(options.temperature > 0) || !std::isfinite(options.temperature))
+    throw SpecError("temperature", c10::str("must be above 0 and finite, got ", options.temperature));
+}
+
+Tensor RqSpline::tempered(const Tensor& parameters) const {
+  if (options_.temperature == 1) return parameters;
+  auto factors = at::ones({parameters.size(-1)}, parameters.options());
+  factors.narrow(0, 0, 2 * options_.bins).fill_(1 / options_.temperature);
+  return parameters * factors;
 }
 
 int64_t RqSpline::parameters() const { return shape_of(options_).parameters(); }
@@ -82,13 +93,13 @@ Axis RqSpline::codomain() const {
 
 Mapped RqSpline::forward(const Tensor& x, const Tensor& parameters) const {
   if (options_.tails == "none") check_inside(x, domain());
-  const auto [value, log_det] = rq_spline::apply(x, parameters, shape_of(options_), false);
+  const auto [value, log_det] = rq_spline::apply(x, tempered(parameters), shape_of(options_), false);
   return {value, log_det};
 }
 
 Mapped RqSpline::inverse(const Tensor& y, const Tensor& parameters) const {
   if (options_.tails == "none") check_inside(y, codomain());
-  const auto [value, log_det] = rq_spline::apply(y, parameters, shape_of(options_), true);
+  const auto [value, log_det] = rq_spline::apply(y, tempered(parameters), shape_of(options_), true);
   return {value, log_det};
 }
 
@@ -97,6 +108,7 @@ DIFFEO_UNIVARIATE(rq_spline, RqSpline, "Rational-quadratic spline (Durkan et al.
     {"one_bin", {{"bins", 1}, {"tails", "none"}}},
     {"bounded", {{"bins", 4}, {"tails", "none"}, {"domain", {0.0, 1.0}}}},
     {"lopsided", {{"bins", 4}, {"tails", "none"}, {"domain", {-3.0, 3.0}}, {"codomain", {-1.0, 2.0}}}},
-    {"circular", {{"bins", 5}, {"tails", "circular"}}});
+    {"circular", {{"bins", 5}, {"tails", "circular"}}},
+    {"tempered", {{"bins", 4}, {"temperature", 5.0}}});
 
 }  // namespace diffeo

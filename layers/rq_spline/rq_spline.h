@@ -6,10 +6,10 @@ namespace diffeo {
 
 /// Monotone rational-quadratic spline with K bins.
 ///
-/// Parameters per feature: K widths, K heights (both through a softmax with a floor), then the slopes at the knots
-/// (through a softplus with a floor): K - 1 inner ones with `tails` linear (identity outside of the bound, slope 1 at
-/// its ends), K + 1 with tails none (points outside of the domain are refused), K with tails circular (the two ends
-/// are one point with one slope).
+/// Parameters per feature: K widths, K heights (both through a softmax at a temperature, with a floor), then the slopes
+/// at the knots (through a softplus with a floor): K - 1 inner ones with `tails` linear (identity outside of the bound,
+/// slope 1 at its ends), K + 1 with tails none (points outside of the domain are refused), K with tails circular (the
+/// two ends are one point with one slope).
 ///
 /// Durkan et al., "Neural Spline Flows", 2019, https://arxiv.org/abs/1906.04032, eq. 4-8 and appendix A;
 /// Rezende et al., "Normalizing Flows on Tori and Spheres", 2020, https://arxiv.org/abs/2002.02428, section 2.3.
@@ -24,6 +24,7 @@ class RqSpline : public Univariate {
     double min_width = 1e-3;
     double min_height = 1e-3;
     double min_slope = 1e-3;
+    double temperature = 1;
     static constexpr auto fields() {
       using O = Options;
       return std::tuple{
@@ -35,7 +36,9 @@ class RqSpline : public Univariate {
           optional("codomain", &O::codomain, "[lower, upper] of where a bounded domain goes; the domain if empty"),
           optional("min_width", &O::min_width, "least width of a bin, as a part of the domain; below 1 / bins"),
           optional("min_height", &O::min_height, "least height of a bin, as a part of the codomain; below 1 / bins"),
-          optional("min_slope", &O::min_slope, "least slope at a knot")};
+          optional("min_slope", &O::min_slope, "least slope at a knot"),
+          optional("temperature", &O::temperature,
+                   "divides the parameters of widths and heights: a high one learns them slowly")};
     }
   };
 
@@ -50,6 +53,9 @@ class RqSpline : public Univariate {
   Json spec() const override { return write("rq_spline", options_); }
 
  private:
+  /// The parameters with those of widths and heights divided by the temperature.
+  Tensor tempered(const Tensor& parameters) const;
+
   Options options_;
 };
 
