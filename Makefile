@@ -14,6 +14,7 @@ build: setup
 
 test: build
 	ctest --preset cpu --parallel $(JOBS)
+	@awk '/: Skipped$$/ { getline; n[$$0]++ } END { for (why in n) print "skipped: " n[why] " tests: " why }' build/Testing/Temporary/LastTest.log
 
 demo: build
 	@scripts/demo.sh
