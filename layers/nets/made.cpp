@@ -3,15 +3,14 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 
 #include "diffeo/layers/base/random_order.h"
+#include "diffeo/layers/nets/residual_block.h"
 
 namespace diffeo {
 namespace {
@@ -37,37 +36,7 @@ class MaskedLinear : public torch::nn::LinearImpl {
   Tensor mask_;
 };
 
-/// h + W2 act(W1 act(h)) with masked W1 and W2, gated by the context where there is one.
-class MaskedBlock : public Module {
- public:
-  MaskedBlock(const NetOptions& options, const Degrees& degrees, int64_t context) : options_(options) {
-    first_ = register_module("first", std::make_shared<MaskedLinear>(degrees, degrees, false));
-    second_ = register_module("second", std::make_shared<MaskedLinear>(degrees, degrees, false));
-    init_near_zero(second_->weight, second_->bias);
-    if (context > 0) gate_ = register_module("gate", torch::nn::Linear(context, options.width));
-    if (options.batch_norm) {
-      norm1_ = register_module("norm1", torch::nn::BatchNorm1d(options.width));
-      norm2_ = register_module("norm2", torch::nn::BatchNorm1d(options.width));
-    }
-  }
-
-  Tensor forward(const Tensor& x, const Tensor& context) {
-    auto hidden = options_.batch_norm ? normalised(*norm1_, x) : x;
-    hidden = first_->forward(activate(options_.activation, hidden));
-    if (options_.batch_norm) hidden = normalised(*norm2_, hidden);
-    hidden = activate(options_.activation, hidden);
-    if (options_.dropout > 0) hidden = at::dropout(hidden, options_.dropout, is_training());
-    hidden = second_->forward(hidden);
-    if (gate_) hidden = hidden * at::sigmoid(gate_->forward(context));
-    return x + hidden;
-  }
-
- private:
-  NetOptions options_;
-  std::shared_ptr<MaskedLinear> first_, second_;
-  torch::nn::Linear gate_{nullptr};
-  torch::nn::BatchNorm1d norm1_{nullptr}, norm2_{nullptr};
-};
+using MaskedBlock = ResidualBlock<MaskedLinear>;
 
 /// Degrees of the hidden units, sorted: as many of each, from 1 (0 with a context) to D - 1.
 Degrees hidden_degrees(const MadeShape& shape, int64_t width) {
@@ -105,9 +74,12 @@ class Made : public Net {
       context_ =
           register_module("context", torch::nn::Linear(torch::nn::LinearOptions(shape.context, width).bias(false)));
     }
-    for (int64_t i = 0; residual_ && i < options.depth; ++i)
+    for (int64_t i = 0; residual_ && i < options.depth; ++i) {
+      const auto first = std::make_shared<MaskedLinear>(hidden, hidden, false);
+      const auto second = std::make_shared<MaskedLinear>(hidden, hidden, false);
       blocks_.push_back(
-          register_module(std::to_string(i), std::make_shared<MaskedBlock>(options, hidden, shape.context)));
+          register_module(std::to_string(i), std::make_shared<MaskedBlock>(options, first, second, shape.context)));
+    }
   }
 
   Tensor forward(const Tensor& x, const Tensor& context) override {

@@ -17,6 +17,8 @@
 
 #include <map>
 
+#include "diffeo/layers/nets/residual_block.h"
+
 namespace diffeo {
 namespace {
 
@@ -65,44 +67,20 @@ class Mlp : public Net {
   std::vector<torch::nn::Linear> maps_;
 };
 
-/// h + W2 act(W1 act(h)), gated by the context (a gated linear unit) where there is one.
-class ResidualBlock : public Module {
- public:
-  ResidualBlock(const NetOptions& options, int64_t context) : options_(options) {
-    first_ = register_module("first", torch::nn::Linear(options.width, options.width));
-    second_ = register_module("second", torch::nn::Linear(options.width, options.width));
-    init_near_zero(second_->weight, second_->bias);
-    if (context > 0) gate_ = register_module("gate", torch::nn::Linear(context, options.width));
-    if (options.batch_norm) {
-      norm1_ = register_module("norm1", torch::nn::BatchNorm1d(options.width));
-      norm2_ = register_module("norm2", torch::nn::BatchNorm1d(options.width));
-    }
-  }
-
-  Tensor forward(const Tensor& x, const Tensor& context) {
-    auto hidden = options_.batch_norm ? normalised(*norm1_, x) : x;
-    hidden = first_->forward(activate(options_.activation, hidden));
-    if (options_.batch_norm) hidden = normalised(*norm2_, hidden);
-    hidden = activate(options_.activation, hidden);
-    if (options_.dropout > 0) hidden = at::dropout(hidden, options_.dropout, is_training());
-    hidden = second_->forward(hidden);
-    if (gate_) hidden = hidden * at::sigmoid(gate_->forward(context));
-    return x + hidden;
-  }
-
- private:
-  NetOptions options_;
-  torch::nn::Linear first_{nullptr}, second_{nullptr}, gate_{nullptr};
-  torch::nn::BatchNorm1d norm1_{nullptr}, norm2_{nullptr};
-};
+using DenseBlock = ResidualBlock<torch::nn::LinearImpl>;
 
 class Residual : public Net {
  public:
   Residual(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs,
            const std::vector<double>& last_bias) {
     initial_ = register_module("initial", torch::nn::Linear(inputs + context, options.width));
-    for (int64_t i = 0; i < options.depth; ++i)
-      blocks_.push_back(register_module(std::to_string(i), std::make_shared<ResidualBlock>(options, context)));
+    const auto dense = [&] { return std::make_shared<torch::nn::LinearImpl>(options.width, options.width); };
+    for (int64_t i = 0; i < options.depth; ++i) {
+      // In this order, whatever the compiler's: initial values are drawn as the maps are made.
+      const auto first = dense(), second = dense();
+      blocks_.push_back(
+          register_module(std::to_string(i), std::make_shared<DenseBlock>(options, first, second, context)));
+    }
     last_ = register_module("last", torch::nn::Linear(options.width, outputs));
     init_last(last_->weight, last_->bias, options.init_scale, last_bias);
   }
@@ -115,7 +93,7 @@ class Residual : public Net {
 
  private:
   torch::nn::Linear initial_{nullptr}, last_{nullptr};
-  std::vector<std::shared_ptr<ResidualBlock>> blocks_;
+  std::vector<std::shared_ptr<DenseBlock>> blocks_;
 };
 
 }  // namespace
