@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "diffeo/layers/base/registry.h"
@@ -63,6 +64,21 @@ TEST_P(Golden, SameWeightsGiveTheSameAnswers) {
   const auto [x, inverse_log_det] = layer->inverse(tensor_of(back["y"]), context);
   close(x, back["x"]);
   close(inverse_log_det, back["log_det"]);
+}
+
+TEST_P(Golden, AFirstBatchInitialisesAsItDoesThere) {
+  if (!given().contains("first_batch")) return;
+  const auto layer = build_layer(given()["spec"]);
+  layer->to(torch::kFloat64);
+  layer->train();
+  layer->forward(tensor_of(given()["first_batch"]));
+  layer->eval();
+  const auto [y, log_det] = layer->forward(tensor_of(given()["x"]));
+  // nflows divides the batch's squares by n - 1; we divide by n, as Glow does, so that its deviation is 1.
+  const auto rows = static_cast<double>(given()["first_batch"].size());
+  const auto larger = std::sqrt(rows / (rows - 1));
+  EXPECT_TRUE(torch::allclose(y, tensor_of(given()["y"]) * larger, 1e-9, 1e-9)) << y;
+  EXPECT_TRUE(torch::allclose(log_det, tensor_of(given()["log_det"]) + y.size(-1) * std::log(larger), 1e-9, 1e-9));
 }
 
 INSTANTIATE_TEST_SUITE_P(Peers, Golden, ::testing::Range(size_t{0}, cases().size()), [](const auto& info) {
