@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "diffeo/layers/base/inside.h"
 #include "diffeo/layers/base/registry.h"
 #include "diffeo/layers/rq_spline/rq_spline_op.h"
 
@@ -39,10 +40,9 @@ void check_inside(const Tensor& x, const Axis& axis) {
       (x.scalar_type() == at::kDouble ? 1e-14 : 1e-6) * std::max(std::abs(axis.lower), std::abs(axis.upper));
   const auto outside = (x >= axis.lower - slack).logical_and(x <= axis.upper + slack).logical_not();
   if (!outside.any().item<bool>()) return;
-  const auto where = outside.nonzero()[0];
-  throw Error(c10::str("rq_spline: point ", x.flatten()[outside.flatten().nonzero()[0].item<int64_t>()].item<double>(),
-                       " at row ", where.numel() > 1 ? where[0].item<int64_t>() : 0, ", feature ",
-                       where[-1].item<int64_t>(), " lies outside of ", to_string(axis),
+  const auto [row, feature] = first_of(outside);
+  throw Error(c10::str("rq_spline: point ", x.reshape({-1, x.size(-1)})[row][feature].item<double>(), " at row ", row,
+                       ", feature ", feature, " lies outside of ", to_string(axis),
                        "; set domain wider or use tails linear"));
 }
 
