@@ -68,7 +68,6 @@ Json affine_coupling(const RecipeOptions& o, int64_t i) {
   return layer;
 }
 
-/// A coupling that maps the kept features too; of one feature, what is left of it.
 /// The temperature of Durkan et al.: the root of the width of the network that makes the parameters. Without it small
 /// tables are learned by heart within a few hundred steps.
 double usual_temperature(const RecipeOptions& given, int64_t standard_width) {
@@ -80,6 +79,7 @@ Json conditioned(Json spline, const RecipeOptions& o) {
   return spline;
 }
 
+/// A coupling that maps the kept features too; of one feature, what is left of it.
 Json full_coupling(const RecipeOptions& o, int64_t i, const Json& map) {
   if (o.features > 1) return coupling(o, i, conditioned(map, o), map);
   auto alone = elementwise(o, map);

@@ -78,7 +78,9 @@ void Optimizer::flatten(Group& group) {
     auto value = view(group.value);
     value.copy_(parameter);
     parameter.set_data(value);
-    parameter.mutable_grad() = view(group.grad);
+    parameter.mutable_grad().reset();
+    group.places.push_back(view(group.grad));
+    places_.add(parameter, group.places.back());
     at += padded(parameter);
   }
   if (averages()) group.average = group.value.clone();
@@ -86,36 +88,52 @@ void Optimizer::flatten(Group& group) {
 
 void Optimizer::check_in_place(const Group& group) const {
   const auto* value = static_cast<const char*>(group.value.const_data_ptr());
-  const auto* grad = static_cast<const char*>(group.grad.const_data_ptr());
   int64_t at = 0;
   for (const auto& parameter : group.parameters) {
-    check(parameter.const_data_ptr() == value + at && parameter.grad().defined() &&
-              parameter.grad().const_data_ptr() == grad + at,
-          "optimizer: a parameter of shape ", parameter.sizes(),
-          " or its gradient was replaced by another tensor during training; change its values in place instead");
+    check(parameter.const_data_ptr() == value + at, "optimizer: a parameter of shape ", parameter.sizes(),
+          " was replaced by another tensor during training; change its values in place instead");
     at += padded(parameter) * parameter.element_size();
   }
 }
 
 void Optimizer::zero_grad() {
-  for (auto& group : groups_) group.grad.zero_();
+  for (auto& group : groups_)
+    for (auto& parameter : group.parameters) parameter.mutable_grad().reset();
+  places_.offer();
 }
 
-Tensor Optimizer::grad_norm() const {
+void Optimizer::gather(Group& group) {
+  for (size_t i = 0; i < group.parameters.size(); ++i) {
+    auto& parameter = group.parameters[i];
+    auto& place = group.places[i];
+    const auto& grad = parameter.grad();
+    if (grad.defined() && grad.const_data_ptr() == place.const_data_ptr() && grad.is_contiguous()) continue;
+    if (grad.defined())
+      place.copy_(grad);
+    else
+      place.zero_();
+    parameter.mutable_grad() = place.detach();
+  }
+}
+
+Tensor Optimizer::grad_norm() {
   torch::NoGradGuard no_grad;
-  const auto norm = [](const Group& group) { return at::linalg_vector_norm(group.grad).to(torch::kFloat64); };
-  if (groups_.size() == 1) return norm(groups_[0]);
   std::vector<Tensor> norms;
-  for (const auto& group : groups_) norms.push_back(norm(group));
-  return at::linalg_vector_norm(at::stack(norms));
+  for (auto& group : groups_) {
+    gather(group);
+    norms.push_back(at::linalg_vector_norm(group.grad).to(torch::kFloat64));
+  }
+  return norms.size() == 1 ? norms[0] : at::linalg_vector_norm(at::stack(norms));
 }
 
 void Optimizer::step(double learning_rate, double grad_norm) {
   torch::NoGradGuard no_grad;
   ++steps_;
+  places_.withdraw();
   const auto& o = options_;
   for (auto& group : groups_) {
     check_in_place(group);
+    gather(group);
     // The small number is PyTorch's, for the same results.
     const double scale = o.clip_norm > 0 ? o.clip_norm / (grad_norm + 1e-6) : 1;
     if (scale < 1) group.grad.mul_(scale);

@@ -1,13 +1,15 @@
 #pragma once
 
 #include "diffeo/data/model_file.h"
+#include "diffeo/layers/base/gradient_place.h"
 
 namespace diffeo {
 
 /// Adam, AdamW or SGD with momentum over all parameters at once.
 ///
-/// The parameters of each dtype become views of one flat tensor, and so do their gradients: a step is a handful of
-/// operations however many parameters there are. A parameter that a loss does not reach has the gradient zero.
+/// The parameters of each dtype become views of one flat tensor, and their gradients are gathered in another: a step is
+/// a handful of operations however many parameters there are. Fused operations write there themselves
+/// (gradient_place.h), other gradients are copied. A parameter that a loss does not reach has the gradient zero.
 ///
 /// Kingma & Ba 2015, https://arxiv.org/abs/1412.6980, algorithm 1; Loshchilov & Hutter 2019,
 /// https://arxiv.org/abs/1711.05101, algorithm 2.
@@ -30,11 +32,12 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
+  /// No parameter has a gradient after it.
   void zero_grad();
-  /// The 2-norm of the whole gradient, a scalar in float64.
-  Tensor grad_norm() const;
+  /// The 2-norm of the whole gradient, a scalar in float64. Gathers the gradients.
+  Tensor grad_norm();
   /// Updates parameters and average, given the norm of the gradient, which must be finite.
-  /// Throws Error if a parameter or gradient has been replaced by another tensor since the construction.
+  /// Throws Error if a parameter has been replaced by another tensor since the construction.
   void step(double learning_rate, double grad_norm);
 
   bool averages() const { return options_.average > 0; }
@@ -52,15 +55,18 @@ class Optimizer {
   /// Parameters of one dtype, one after the other in flat tensors.
   struct Group {
     std::vector<Tensor> parameters;
+    std::vector<Tensor> places;  ///< of their gradients: views of `grad`
     Tensor value, grad, first, second, average;
     Tensor step;  ///< a scalar, float32, on the device: what the fused kernels want to know
   };
   void flatten(Group& group);
   void check_in_place(const Group& group) const;
+  void gather(Group& group);
   NamedTensors state_views() const;
 
   Options options_;
   std::vector<Group> groups_;
+  GradientPlaces places_;
   int64_t steps_ = 0;
 };
 

@@ -7,6 +7,7 @@
 
 #include "diffeo/layers/base/random_order.h"
 #include "diffeo/layers/base/registry.h"
+#include "diffeo/layers/coupling/features.h"
 
 namespace diffeo {
 namespace {
@@ -55,13 +56,10 @@ Coupling::Coupling(const Options& options)
   if (map_->parameters() == 0) throw SpecError("map", "has no parameters for the network to make; use elementwise");
 
   const auto mask = kept_features(options);
-  std::vector<int64_t> kept, moved, order(options.features);
+  std::vector<int64_t> kept, moved;
   for (int64_t i = 0; i < options.features; ++i) (mask[i] ? kept : moved).push_back(i);
-  for (size_t i = 0; i < kept.size(); ++i) order[kept[i]] = static_cast<int64_t>(i);
-  for (size_t i = 0; i < moved.size(); ++i) order[moved[i]] = static_cast<int64_t>(kept.size() + i);
   kept_ = register_buffer("kept", at::tensor(kept));
   moved_ = register_buffer("moved", at::tensor(moved));
-  order_ = register_buffer("order", at::tensor(order));
 
   const auto inputs = static_cast<int64_t>(kept.size()) * (map_->domain().circular ? 2 : 1);
   const auto outputs = static_cast<int64_t>(moved.size()) * map_->parameters();
@@ -91,27 +89,23 @@ Tensor Coupling::parameters_from(const Tensor& kept, const Tensor& context) {
   return net_->forward(features, context).unflatten(-1, {moved_.size(0), map_->parameters()});
 }
 
-Tensor Coupling::joined(const Tensor& kept, const Tensor& moved) const {
-  return at::cat({kept, moved}, -1).index_select(-1, order_);
-}
-
 Mapped Coupling::map(const Tensor& x, const Tensor& context) {
-  const auto kept = x.index_select(-1, kept_);
-  const auto moved = map_->forward(x.index_select(-1, moved_), parameters_from(kept, context));
-  if (!kept_map_) return {joined(kept, moved.value), moved.log_det};
+  const auto [kept, to_move] = split_features(x, kept_, moved_);
+  const auto moved = map_->forward(to_move, parameters_from(kept, context));
+  if (!kept_map_) return {join_features(kept, moved.value, kept_, moved_), moved.log_det};
   const auto mapped = kept_map_->forward(kept, kept_parameters_);
-  return {joined(mapped.value, moved.value), mapped.log_det + moved.log_det};
+  return {join_features(mapped.value, moved.value, kept_, moved_), mapped.log_det + moved.log_det};
 }
 
 Mapped Coupling::unmap(const Tensor& y, const Tensor& context) {
-  const auto kept = y.index_select(-1, kept_);
+  const auto [kept, moved_value] = split_features(y, kept_, moved_);
   if (!kept_map_) {
-    const auto moved = map_->inverse(y.index_select(-1, moved_), parameters_from(kept, context));
-    return {joined(kept, moved.value), moved.log_det};
+    const auto moved = map_->inverse(moved_value, parameters_from(kept, context));
+    return {join_features(kept, moved.value, kept_, moved_), moved.log_det};
   }
   const auto mapped = kept_map_->inverse(kept, kept_parameters_);
-  const auto moved = map_->inverse(y.index_select(-1, moved_), parameters_from(mapped.value, context));
-  return {joined(mapped.value, moved.value), mapped.log_det + moved.log_det};
+  const auto moved = map_->inverse(moved_value, parameters_from(mapped.value, context));
+  return {join_features(mapped.value, moved.value, kept_, moved_), mapped.log_det + moved.log_det};
 }
 
 DIFFEO_LAYER(coupling, Coupling, "Maps some features by a map conditioned on the others (Dinh et al. 2017).",

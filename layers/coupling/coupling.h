@@ -52,13 +52,11 @@ class Coupling : public Layer {
   Mapped unmap(const Tensor& y, const Tensor& context) override;
 
   Tensor parameters_from(const Tensor& kept, const Tensor& context);
-  Tensor joined(const Tensor& kept, const Tensor& moved) const;
 
   Options options_;
   UnivariatePtr map_, kept_map_;
   NetPtr net_;
   Tensor kept_, moved_;     ///< indices of the kept and of the moved features
-  Tensor order_;            ///< where each feature stands in (kept, moved)
   Tensor kept_parameters_;  ///< (kept, P) of kept_map
 };
 

@@ -3,42 +3,25 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/elu.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/leaky_relu.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/softplus.h>
-#include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
-#include <map>
-
+#include "diffeo/layers/nets/activation.h"
+#include "diffeo/layers/nets/dense.h"
 #include "diffeo/layers/nets/residual_block.h"
 
 namespace diffeo {
 namespace {
 
-using Activation = Tensor (*)(const Tensor&);
-
-const std::map<std::string, Activation>& activations() {
-  static const std::map<std::string, Activation> known{
-      {"relu", [](const Tensor& x) { return at::relu(x); }},
-      {"tanh", [](const Tensor& x) { return at::tanh(x); }},
-      {"silu", [](const Tensor& x) { return at::silu(x); }},
-      {"gelu", [](const Tensor& x) { return at::gelu(x); }},
-      {"elu", [](const Tensor& x) { return at::elu(x); }},
-      {"leaky_relu", [](const Tensor& x) { return at::leaky_relu(x); }},
-      {"softplus", [](const Tensor& x) { return at::softplus(x); }},
-      {"sigmoid", [](const Tensor& x) { return at::sigmoid(x); }},
-  };
-  return known;
-}
-
 Tensor joined(const Tensor& x, const Tensor& context) { return context.defined() ? at::cat({x, context}, -1) : x; }
+
+bool drops(const NetOptions& options, bool training) { return options.dropout > 0 && training; }
+
+void append(std::vector<Tensor>& parameters, const torch::nn::LinearImpl& map) {
+  parameters.push_back(map.weight);
+  parameters.push_back(map.bias);
+}
 
 class Mlp : public Net {
  public:
@@ -55,9 +38,15 @@ class Mlp : public Net {
 
   Tensor forward(const Tensor& x, const Tensor& context) override {
     auto hidden = joined(x, context);
+    if (!drops(options_, is_training())) {
+      std::vector<Tensor> parameters;
+      for (const auto& map : maps_) append(parameters, *map);
+      return dense::apply({.residual = false, .depth = options_.depth, .activation = options_.activation}, hidden, {},
+                          parameters);
+    }
     for (size_t i = 0; i + 1 < maps_.size(); ++i) {
       hidden = activate(options_.activation, maps_[i]->forward(hidden));
-      if (options_.dropout > 0) hidden = at::dropout(hidden, options_.dropout, is_training());
+      hidden = at::dropout(hidden, options_.dropout, true);
     }
     return maps_.back()->forward(hidden);
   }
@@ -72,7 +61,8 @@ using DenseBlock = ResidualBlock<torch::nn::LinearImpl>;
 class Residual : public Net {
  public:
   Residual(const NetOptions& options, int64_t inputs, int64_t context, int64_t outputs,
-           const std::vector<double>& last_bias) {
+           const std::vector<double>& last_bias)
+      : options_(options) {
     initial_ = register_module("initial", torch::nn::Linear(inputs + context, options.width));
     const auto dense = [&] { return std::make_shared<torch::nn::LinearImpl>(options.width, options.width); };
     for (int64_t i = 0; i < options.depth; ++i) {
@@ -86,25 +76,32 @@ class Residual : public Net {
   }
 
   Tensor forward(const Tensor& x, const Tensor& context) override {
+    if (!options_.batch_norm && !drops(options_, is_training())) {
+      std::vector<Tensor> parameters;
+      append(parameters, *initial_);
+      for (const auto& block : blocks_)
+        for (const auto* map : block->maps()) append(parameters, *map);
+      append(parameters, *last_);
+      return dense::apply(
+          {.residual = true, .depth = options_.depth, .activation = options_.activation, .gated = context.defined()},
+          joined(x, context), context, parameters);
+    }
     auto hidden = initial_->forward(joined(x, context));
     for (const auto& block : blocks_) hidden = block->forward(hidden, context);
     return last_->forward(hidden);
   }
 
  private:
+  NetOptions options_;
   torch::nn::Linear initial_{nullptr}, last_{nullptr};
   std::vector<std::shared_ptr<DenseBlock>> blocks_;
 };
 
 }  // namespace
 
-Tensor activate(const std::string& name, const Tensor& x) { return activations().at(name)(x); }
+Tensor activate(const std::string& name, const Tensor& x) { return activation(name).forward(x); }
 
-void check_activation(const std::string& name) {
-  std::vector<std::string> known;
-  for (const auto& [key, value] : activations()) known.push_back(key);
-  check_choice("activation", name, known);
-}
+void check_activation(const std::string& name) { activation(name); }
 
 void check_net_options(const NetOptions& options) {
   check_choice("type", options.type, {"mlp", "residual"});

@@ -29,6 +29,12 @@ class ResidualBlock : public Module {
     norm2_ = register_module("norm2", torch::nn::BatchNorm1d(options.width));
   }
 
+  /// The first and the second map, and the gate if there is one.
+  std::vector<const torch::nn::LinearImpl*> maps() const {
+    if (gate_) return {first_.get(), second_.get(), gate_.get()};
+    return {first_.get(), second_.get()};
+  }
+
   /// x (*batch, width), context (*batch, C) or undefined.
   Tensor forward(const Tensor& x, const Tensor& context) {
     auto hidden = options_.batch_norm ? normalised(*norm1_, x) : x;

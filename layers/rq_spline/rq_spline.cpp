@@ -1,7 +1,5 @@
 #include "diffeo/layers/rq_spline/rq_spline.h"
 
-#include <ATen/ops/ones.h>
-
 #include <cmath>
 #include <numbers>
 
@@ -23,8 +21,11 @@ rq_spline::Shape shape_of(const RqSpline::Options& options) {
   const auto tails = options.tails == "linear" ? rq_spline::Tails::linear
                      : options.tails == "none" ? rq_spline::Tails::none
                                                : rq_spline::Tails::circular;
-  return {options.bins,     tails, x.lower, x.upper, y.lower, y.upper, options.min_width, options.min_height,
-          options.min_slope};
+  return {options.bins,      tails,
+          x.lower,           x.upper,
+          y.lower,           y.upper,
+          options.min_width, options.min_height,
+          options.min_slope, options.temperature};
 }
 
 void check_interval(const char* name, const std::vector<double>& interval, const std::string& tails) {
@@ -66,13 +67,6 @@ RqSpline::RqSpline(const Options& options) : options_(options) {
     throw SpecError("temperature", c10::str("must be above 0 and finite, got ", options.temperature));
 }
 
-Tensor RqSpline::tempered(const Tensor& parameters) const {
-  if (options_.temperature == 1) return parameters;
-  auto factors = at::ones({parameters.size(-1)}, parameters.options());
-  factors.narrow(0, 0, 2 * options_.bins).fill_(1 / options_.temperature);
-  return parameters * factors;
-}
-
 int64_t RqSpline::parameters() const { return shape_of(options_).parameters(); }
 
 std::vector<double> RqSpline::identity() const {
@@ -93,13 +87,13 @@ Axis RqSpline::codomain() const {
 
 Mapped RqSpline::forward(const Tensor& x, const Tensor& parameters) const {
   if (options_.tails == "none") check_inside(x, domain());
-  const auto [value, log_det] = rq_spline::apply(x, tempered(parameters), shape_of(options_), false);
+  const auto [value, log_det] = rq_spline::apply(x, parameters, shape_of(options_), false);
   return {value, log_det};
 }
 
 Mapped RqSpline::inverse(const Tensor& y, const Tensor& parameters) const {
   if (options_.tails == "none") check_inside(y, codomain());
-  const auto [value, log_det] = rq_spline::apply(y, tempered(parameters), shape_of(options_), true);
+  const auto [value, log_det] = rq_spline::apply(y, parameters, shape_of(options_), true);
   return {value, log_det};
 }
 

@@ -32,21 +32,21 @@ struct Task {
   }
 };
 
-/// e^(raw - largest) / their sum, for the raw sizes of one element.
+/// e^(sharpness (raw - largest)) / their sum, for the raw sizes of one element.
 template <class T>
 class Parts {
  public:
-  __device__ Parts(const T* raw, int bins) : raw_(raw), top_(raw[0]) {
+  __device__ Parts(const T* raw, int bins, T sharpness) : raw_(raw), top_(raw[0]), sharpness_(sharpness) {
     for (int k = 1; k < bins; ++k) top_ = larger(top_, raw[k]);
     T sum = 0;
-    for (int k = 0; k < bins; ++k) sum += exp_nonpositive(raw[k] - top_);
+    for (int k = 0; k < bins; ++k) sum += exp_nonpositive(sharpness_ * (raw[k] - top_));
     per_sum_ = T(1) / sum;
   }
-  __device__ T operator()(int k) const { return exp_nonpositive(raw_[k] - top_) * per_sum_; }
+  __device__ T operator()(int k) const { return exp_nonpositive(sharpness_ * (raw_[k] - top_)) * per_sum_; }
 
  private:
   const T* raw_;
-  T top_, per_sum_;
+  T top_, sharpness_, per_sum_;
 };
 
 /// The parameters of one element, as `find` wants them.
@@ -57,7 +57,10 @@ struct Element {
   Parts<T> widths, heights;
 
   __device__ Element(const T* raw, const Task<T>& task)
-      : raw(raw), task(task), widths(raw, task.bins), heights(raw + task.bins, task.bins) {}
+      : raw(raw),
+        task(task),
+        widths(raw, task.bins, task.frame.sharpness),
+        heights(raw + task.bins, task.bins, task.frame.sharpness) {}
 
   __device__ T width(int k) const { return task.frame.least_width + task.frame.spread_width * widths(k); }
   __device__ T height(int k) const { return task.frame.least_height + task.frame.spread_height * heights(k); }
@@ -101,8 +104,9 @@ __global__ void backward_kernel(Task<T> task, const T* by_value, const T* by_log
     const auto g = map_back<inverse>(element, task.x[i], by_value[i], by_log_det[row], task.frame, bins);
     by_x[i] = g.given;
     T* to = by_parameters + i * task.size;
-    put_by_sizes(to, element.widths, task.frame.spread_width, g.index, g.x0, g.x1, bins);
-    put_by_sizes(to + bins, element.heights, task.frame.spread_height, g.index, g.y0, g.y1, bins);
+    put_by_sizes(to, element.widths, task.frame.sharpness * task.frame.spread_width, g.index, g.x0, g.x1, bins);
+    put_by_sizes(to + bins, element.heights, task.frame.sharpness * task.frame.spread_height, g.index, g.y0, g.y1,
+                 bins);
     const int first = task.tails == Tails::linear ? 1 : 0;
     for (int j = 2 * bins; j < task.size; ++j) to[j] = by_slope(g, j - 2 * bins + first);
     if (task.tails == Tails::circular) to[2 * bins] += by_slope(g, bins);

@@ -53,9 +53,6 @@ class RqSpline : public Univariate {
   Json spec() const override { return write("rq_spline", options_); }
 
  private:
-  /// The parameters with those of widths and heights divided by the temperature.
-  Tensor tempered(const Tensor& parameters) const;
-
   Options options_;
 };
 

@@ -57,8 +57,8 @@ class Block {
     // Ends without a slope of their own may hold any number; circular ends are one knot.
     if (tails == Tails::linear) values[3 * bins - 1] = all<V>(0);
     if (tails == Tails::circular) values[3 * bins] = values[2 * bins];
-    per_width_ = exponentials(values, bins);
-    per_height_ = exponentials(values + bins, bins);
+    per_width_ = exponentials(values, bins, frame.sharpness);
+    per_height_ = exponentials(values + bins, bins, frame.sharpness);
     spread_width_ = frame.spread_width * per_width_;
     spread_height_ = frame.spread_height * per_height_;
   }
@@ -70,17 +70,17 @@ class Block {
   /// Puts the derivatives by raw sizes in the place of the sizes, from those by size: width(k), height(k).
   template <class ByWidth, class ByHeight>
   DIFFEO_HD void put_by_sizes(const ByWidth& by_width, const ByHeight& by_height) {
-    put_by_raw(values_, per_width_, spread_width_, by_width);
-    put_by_raw(values_ + bins_, per_height_, spread_height_, by_height);
+    put_by_raw(values_, per_width_, frame_.sharpness * spread_width_, by_width);
+    put_by_raw(values_ + bins_, per_height_, frame_.sharpness * spread_height_, by_height);
   }
 
  private:
-  /// e^(raw - largest) in place; gives 1 / their sum.
-  static DIFFEO_HD V exponentials(V* raw, int bins) {
+  /// e^(sharpness (raw - largest)) in place; gives 1 / their sum.
+  static DIFFEO_HD V exponentials(V* raw, int bins, T sharpness) {
     V top = raw[0], sum = all<V>(0);
     for (int k = 1; k < bins; ++k) top = larger(top, raw[k]);
     for (int k = 0; k < bins; ++k) {
-      raw[k] = exp_nonpositive(raw[k] - top);
+      raw[k] = exp_nonpositive(sharpness * (raw[k] - top));
       sum += raw[k];
     }
     return T(1) / sum;

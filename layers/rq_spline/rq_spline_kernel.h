@@ -28,6 +28,7 @@ struct Frame {
   T least_width, spread_width, least_height, spread_height;
   T tiny_width, tiny_height;  // a few units in the last place: what a bin has where rounding leaves less
   T min_slope;
+  T sharpness;            // 1 / temperature
   bool identity_outside;  // and slope 1 at both ends
   bool circular;          // the ends are one point
 };
@@ -51,6 +52,7 @@ Frame<T> frame_of(const Shape& shape) {
   frame.tiny_width = static_cast<T>(4 * epsilon * larger_end(shape.x_lower, shape.x_upper));
   frame.tiny_height = static_cast<T>(4 * epsilon * larger_end(shape.y_lower, shape.y_upper));
   frame.min_slope = static_cast<T>(shape.min_slope);
+  frame.sharpness = static_cast<T>(1 / shape.temperature);
   frame.identity_outside = shape.tails == Tails::linear;
   frame.circular = shape.tails == Tails::circular;
   return frame;

@@ -161,9 +161,9 @@ struct RqSpline : torch::autograd::Function<RqSpline> {
 };
 
 /// Bin sizes from raw parameters (..., K): positive, and their sum is `length`.
-Tensor sizes_of(const Tensor& raw, double least, double length) {
+Tensor sizes_of(const Tensor& raw, double temperature, double least, double length) {
   const auto bins = static_cast<double>(raw.size(-1));
-  return length * least + length * (1 - least * bins) * raw.softmax(-1);
+  return length * least + length * (1 - least * bins) * (raw / temperature).softmax(-1);
 }
 
 /// The K + 1 knots, the last one exactly at the upper end.
@@ -210,8 +210,10 @@ std::tuple<Tensor, Tensor> reference(const Tensor& x, const Tensor& parameters, 
   const auto raw = parameters.expand(full);
   const double width = shape.x_upper - shape.x_lower, height = shape.y_upper - shape.y_lower;
   const auto slopes = slopes_of(raw.narrow(-1, 2 * K, raw.size(-1) - 2 * K), shape);
-  const auto x_knots = knots_of(sizes_of(raw.narrow(-1, 0, K), shape.min_width, width), shape.x_lower, shape.x_upper);
-  const auto y_knots = knots_of(sizes_of(raw.narrow(-1, K, K), shape.min_height, height), shape.y_lower, shape.y_upper);
+  const auto x_knots =
+      knots_of(sizes_of(raw.narrow(-1, 0, K), shape.temperature, shape.min_width, width), shape.x_lower, shape.x_upper);
+  const auto y_knots = knots_of(sizes_of(raw.narrow(-1, K, K), shape.temperature, shape.min_height, height),
+                                shape.y_lower, shape.y_upper);
 
   const double lower = inverse ? shape.y_lower : shape.x_lower, upper = inverse ? shape.y_upper : shape.x_upper;
   const auto point = within(x, lower, upper, shape.tails);

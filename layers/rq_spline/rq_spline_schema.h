@@ -28,7 +28,8 @@ inline std::vector<double> numbers_of(const Shape& s) {
           s.y_upper,
           s.min_width,
           s.min_height,
-          s.min_slope};
+          s.min_slope,
+          s.temperature};
 }
 inline Shape shape_from(at::ArrayRef<double> n) {
   return {static_cast<int64_t>(n[0]),
@@ -39,7 +40,8 @@ inline Shape shape_from(at::ArrayRef<double> n) {
           n[5],
           n[6],
           n[7],
-          n[8]};
+          n[8],
+          n[9]};
 }
 
 inline bool is_shared(const at::Tensor& x, const at::Tensor& parameters) {

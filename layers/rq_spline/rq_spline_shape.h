@@ -13,6 +13,7 @@ struct Shape {
   double x_lower, x_upper, y_lower, y_upper;
   double min_width, min_height;  ///< parts of the domain and of the codomain
   double min_slope;
+  double temperature = 1;  ///< that raw widths and heights are divided by before their softmax
 
   int64_t parameters() const;  ///< 3K - 1 (linear), 3K + 1 (none) or 3K (circular)
 };

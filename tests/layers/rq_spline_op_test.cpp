@@ -20,7 +20,7 @@ Shape shape_of(Tails tails, int64_t bins) {
   const double pi = std::numbers::pi;
   if (tails == Tails::circular) return {bins, tails, -pi, pi, -pi, pi, 1e-3, 1e-3, 1e-3};
   if (tails == Tails::none) return {bins, tails, -3, 2, -1, 1, 1e-3, 1e-3, 1e-3};
-  return {bins, tails, -3, 3, -3, 3, 1e-3, 1e-3, 1e-3};
+  return {bins, tails, -3, 3, -3, 3, 1e-3, 1e-3, 1e-3, 1.7};  // a temperature of its own
 }
 
 const char* name_of(Tails tails) {

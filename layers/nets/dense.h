@@ -1,0 +1,30 @@
+#pragma once
+
+#include "diffeo/layers/base/module.h"
+
+namespace diffeo::dense {
+
+/// A dense network, as the arguments of `apply` and the order of its parameters describe it.
+///
+/// mlp: `depth` hidden layers; weight and bias of each map, the last one included.
+/// residual: a first map, `depth` blocks h + W2 act(W1 act(h)), a last map; weight and bias of the first map; of a
+/// block W1, b1, W2, b2, and weight and bias of its gate if `gated`; of the last map.
+struct Shape {
+  bool residual = false;
+  int64_t depth = 0;
+  std::string activation = "relu";
+  bool gated = false;  ///< a block's output is multiplied by sigmoid(gate(context)) before it is added
+};
+
+/// True if `apply` has a fused form for these tensors: float32 and float64 on the CPU.
+bool fused(const Tensor& x);
+
+/// The network at x (*batch, I), as one node of autograd: the products with bias and rectifier done on the way to
+/// memory, derivatives of bias and rectifier in one pass. `context` (*batch, C) is used by gates only. Differentiable
+/// any number of times. Gradients of parameters go to their places (gradient_place.h).
+Tensor apply(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);
+
+/// The same in plain tensor operations: the oracle of the tests, second derivatives, and other devices.
+Tensor reference(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);
+
+}  // namespace diffeo::dense
