@@ -5,10 +5,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
 
 #include "diffeo/layers/base/cpu_capability.h"
 #include "diffeo/layers/base/gradient_place.h"
@@ -47,227 +51,269 @@ const CpuKernels<T>& cpu_kernels() {
   return baseline::kernels(T());
 }
 
-struct After {
-  Tensor bias;
-  bool add = false, relu = false;
-};
-
-/// into = a b, all of them matrices; `a` and `b` may be transposed views.
-void multiply(const Tensor& a, const Tensor& b, const Tensor& into, const After& after = {}) {
-  AT_DISPATCH_FLOATING_TYPES(into.scalar_type(), "diffeo::dense", [&] {
-    const auto matrix = [](const Tensor& t) {
-      return products::Matrix<const scalar_t>{t.const_data_ptr<scalar_t>(), t.size(0), t.size(1), t.stride(0),
-                                              t.stride(1)};
-    };
-    products::multiply(matrix(a), matrix(b), {into.mutable_data_ptr<scalar_t>(), into.size(0), into.size(1)},
-                       {.bias = after.bias.defined() ? after.bias.const_data_ptr<scalar_t>() : nullptr,
-                        .add = after.add,
-                        .relu = after.relu});
-  });
-}
-
-/// x W^T + b.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool relu = false) {
-  auto y = at::empty({x.size(0), weight.size(0)}, x.options());
-  multiply(x, weight.t(), y, {.bias = bias, .relu = relu});
-  return y;
-}
+using products::Matrix;
 
 /// Columns that one thread works on at least.
 constexpr int64_t grain = 256;
 
-/// Derivatives by what a rectifier took, in the place of `by_hidden` or added to `into`, and their sums over the rows.
-void rectify(const Tensor& by_hidden, const Tensor& hidden, const Tensor& into, bool add, const Tensor& sums) {
-  AT_DISPATCH_FLOATING_TYPES(by_hidden.scalar_type(), "diffeo::dense_backward", [&] {
-    const Rectified<scalar_t> pass{.by_hidden = by_hidden.const_data_ptr<scalar_t>(),
-                                   .hidden = hidden.defined() ? hidden.const_data_ptr<scalar_t>() : nullptr,
-                                   .by_input = into.defined() ? into.mutable_data_ptr<scalar_t>() : nullptr,
-                                   .sums = sums.mutable_data_ptr<scalar_t>(),
-                                   .rows = by_hidden.size(0),
-                                   .columns = by_hidden.size(1),
-                                   .add = add};
-    const auto& kernels = cpu_kernels<scalar_t>();
-    at::parallel_for(0, pass.columns, grain, [&](int64_t begin, int64_t end) { kernels.rectified(pass, begin, end); });
-  });
+template <class T>
+void run(const Rectified<T>& pass) {
+  const auto& kernels = cpu_kernels<T>();
+  at::parallel_for(0, pass.columns, grain, [&](int64_t begin, int64_t end) { kernels.rectified(pass, begin, end); });
 }
 
-/// The hidden activations of one application, and the way there and back.
+/// A network on rows of memory. Hidden activations of all layers have the same size, a slot each.
+template <class T>
 class Network {
  public:
-  Network(const Shape& shape, at::TensorList parameters)
-      : shape_(shape), relu_(shape.activation == "relu"), activation_(activation(shape.activation)) {
-    for (const auto& parameter : parameters) parameters_.push_back(parameter.contiguous());
-  }
+  Network(const Shape& shape, const std::vector<Tensor>& parameters, int64_t rows)
+      : shape_(shape),
+        parameters_(parameters),
+        activation_(activation(shape.activation)),
+        relu_(shape.activation == "relu"),
+        rows_(rows),
+        width_(shape.residual || shape.depth > 0 ? parameters[0].size(0) : 0) {}
 
-  /// x (B, I), context (B, C); notes in `kept` what `backward` wants to know.
-  Tensor forward(const Tensor& x, const Tensor& context, variable_list& kept) const {
-    return shape_.residual ? residual_forward(x, context, kept) : mlp_forward(x, kept);
+  int64_t outputs() const { return parameters_.back().size(0); }
+
+  /// Slots that `forward` fills and `backward` reads. Without a backward pass a few take turns.
+  int64_t slots(bool keep) const {
+    const int64_t per_layer = !shape_.residual ? (relu_ ? 1 : 2) : (relu_ ? 2 : 4) + (shape_.gated ? 2 : 0);
+    const int64_t all = shape_.depth * per_layer + (shape_.residual ? 1 : 0);
+    return keep ? all : std::min(all, shape_.residual ? per_layer + 2 : 2 * per_layer);
+  }
+  int64_t slot_size() const { return rows_ * width_; }
+
+  /// output (rows, outputs) from x (rows, inputs) and context (rows, C).
+  void forward(const Tensor& x, const Tensor& context, T* slots, int64_t count, T* output) {
+    slots_ = slots;
+    count_ = count;
+    const int64_t last = parameters_.size() / 2 - 1;
+    const auto hidden = shape_.residual ? residual_forward(of(x), context) : mlp_forward(of(x));
+    linear(hidden, last, output);
   }
 
   struct Gradients {
     Tensor by_x, by_context;
-    variable_list by_parameters;
+    std::vector<Tensor> by_parameters;
   };
-  Gradients backward(const Tensor& x, const Tensor& context, const variable_list& kept, const Tensor& by_output,
-                     bool want_x, bool want_context) const {
+  Gradients backward(const Tensor& x, const Tensor& context, T* slots, const Tensor& by_output, bool want_x,
+                     bool want_context) {
     Gradients gradients;
-    gradients.by_parameters.resize(parameters_.size());
+    for (const auto& parameter : parameters_) gradients.by_parameters.push_back(gradient_for(parameter));
+    if (want_x) gradients.by_x = at::empty_like(x);
+    if (want_context) gradients.by_context = at::zeros_like(context);
+    into_ = &gradients;
+    slots_ = slots;
+    count_ = next_ = this->slots(true);
+    // Kept from one call to the next: memory fresh from the system costs as much as the arithmetic on it.
+    thread_local std::vector<T> scratch;
+    scratch.resize(std::max<size_t>(scratch.size(), 4 * slot_size()));
+    scratch_ = scratch.data();
     if (shape_.residual)
-      residual_backward(x, context, kept, by_output, want_x, want_context, gradients);
+      residual_backward(of(x), context, of(by_output));
     else
-      mlp_backward(x, kept, by_output, want_x, gradients);
+      mlp_backward(of(x), of(by_output));
     return gradients;
   }
 
  private:
-  const Tensor& weight(size_t map) const { return parameters_[2 * map]; }
-  const Tensor& bias(size_t map) const { return parameters_[2 * map + 1]; }
-
-  /// act(x W^T + b); keeps what came before the activation, unless it is a rectifier, and what came out.
-  Tensor hidden(const Tensor& x, size_t map, variable_list& kept) const {
-    if (relu_) {
-      kept.push_back(linear(x, weight(map), bias(map), true));
-    } else {
-      kept.push_back(linear(x, weight(map), bias(map)));
-      kept.push_back(activation_.forward(kept.back()));
-    }
-    return kept.back();
+  static Matrix<T> of(const Tensor& t) { return {t.mutable_data_ptr<T>(), t.size(0), t.size(1)}; }
+  Matrix<T> hidden(T* data) const { return {data, rows_, width_}; }
+  Tensor tensor_of(const Matrix<T>& m) const {
+    return at::from_blob(m.data, {m.rows, m.columns}, parameters_[0].options().requires_grad(false));
   }
 
-  Tensor mlp_forward(const Tensor& x, variable_list& kept) const {
-    auto h = x;
-    const auto depth = static_cast<size_t>(shape_.depth);
-    for (size_t i = 0; i < depth; ++i) h = hidden(h, i, kept);
-    return linear(h, weight(depth), bias(depth));
+  Matrix<T> weight(int64_t map) const { return of(parameters_[2 * map]); }
+  const T* bias(int64_t map) const { return parameters_[2 * map + 1].template const_data_ptr<T>(); }
+  T* by_bias(int64_t map) const { return into_->by_parameters[2 * map + 1].template mutable_data_ptr<T>(); }
+
+  /// The next slot on the way there, and the one before on the way back.
+  Matrix<T> next() { return hidden(slots_ + (next_++ % count_) * slot_size()); }
+  Matrix<T> previous() { return hidden(slots_ + --next_ * slot_size()); }
+  Matrix<T> scratch(int64_t number) const { return hidden(scratch_ + number * slot_size()); }
+
+  /// to = x W^T + b.
+  void linear(const Matrix<T>& x, int64_t map, T* to, bool add = false, bool relu = false) const {
+    const auto w = weight(map);
+    products::multiply(x, Matrix<const T>(w.transposed()), Matrix<T>{to, rows_, w.rows},
+                       {.bias = bias(map), .add = add, .relu = relu});
+  }
+  void activate(const Matrix<T>& from, const Matrix<T>& to) const {
+    tensor_of(to).copy_(activation_.forward(tensor_of(from)));
   }
 
-  size_t maps_of_block() const { return shape_.gated ? 3 : 2; }
+  /// act(x W^T + b), in a slot; what came before the activation is in the one before, unless it is a rectifier.
+  Matrix<T> hidden_of(const Matrix<T>& x, int64_t map) {
+    const auto first = next();
+    linear(x, map, first.data, false, relu_);
+    if (relu_) return first;
+    const auto second = next();
+    activate(first, second);
+    return second;
+  }
 
-  Tensor residual_forward(const Tensor& x, const Tensor& context, variable_list& kept) const {
-    auto h = linear(x, weight(0), bias(0));
+  Matrix<T> mlp_forward(Matrix<T> h) {
+    for (int64_t i = 0; i < shape_.depth; ++i) h = hidden_of(h, i);
+    return h;
+  }
+
+  int64_t maps_of_block() const { return shape_.gated ? 3 : 2; }
+
+  /// With a rectifier the sum h stays in the last slot throughout; else each block's is kept in one of its own.
+  Matrix<T> residual_forward(const Matrix<T>& x, const Tensor& context) {
+    auto h = relu_ ? hidden(slots_ + --count_ * slot_size()) : next();
+    linear(x, 0, h.data);
     for (int64_t i = 0; i < shape_.depth; ++i) {
       const auto map = 1 + i * maps_of_block();
-      if (!relu_) kept.push_back(h);
-      kept.push_back(activation_.forward(h));
-      const auto inner = hidden(kept.back(), map, kept);
-      if (!relu_) h = h.clone();  // it is kept, and what follows is in place
+      const auto after = next();
+      if (relu_)
+        std::transform(h.data, h.data + slot_size(), after.data, [](T value) { return value > 0 ? value : T(0); });
+      else
+        activate(h, after);
+      const auto inner = hidden_of(after, map);
+      const auto before = h;
       if (shape_.gated) {
-        kept.push_back(linear(inner, weight(map + 1), bias(map + 1)));
-        kept.push_back(linear(context, weight(map + 2), bias(map + 2)).sigmoid_());
-        h.addcmul_(kept[kept.size() - 2], kept.back());
+        const auto outcome = next(), gate = next();
+        linear(inner, map + 1, outcome.data);
+        linear(of(context), map + 2, gate.data);
+        tensor_of(gate).sigmoid_();
+        if (!relu_) h = next();
+        for (int64_t k = 0; k < slot_size(); ++k) h.data[k] = before.data[k] + outcome.data[k] * gate.data[k];
       } else {
-        multiply(inner, weight(map + 1).t(), h, {.bias = bias(map + 1), .add = true});
+        if (!relu_) {
+          h = next();
+          std::copy_n(before.data, slot_size(), h.data);
+        }
+        linear(inner, map + 1, h.data, true);
       }
     }
-    kept.push_back(h);
-    return linear(h, weight(parameters_.size() / 2 - 1), bias(parameters_.size() / 2 - 1));
+    return h;
   }
 
   /// The gradient of a map's weight: by_output^T x.
-  void by_weight(size_t map, const Tensor& by_output, const Tensor& x, Gradients& gradients) const {
-    gradients.by_parameters[2 * map] = gradient_for(parameters_[2 * map]);
-    multiply(by_output.t(), x, gradients.by_parameters[2 * map]);
+  void by_weight(int64_t map, const Matrix<T>& by_output, const Matrix<T>& x) const {
+    products::multiply(Matrix<const T>(by_output.transposed()), x, of(into_->by_parameters[2 * map]));
   }
-  /// A tensor for the gradient of a map's bias, to be filled.
-  Tensor by_bias(size_t map, Gradients& gradients) const {
-    return gradients.by_parameters[2 * map + 1] = gradient_for(parameters_[2 * map + 1]);
+  /// to = by_output W.
+  void by_input(int64_t map, const Matrix<T>& by_output, T* to) const {
+    const auto w = weight(map);
+    products::multiply(by_output, w, Matrix<T>{to, rows_, w.columns});
   }
-  /// by_output W.
-  Tensor by_input(size_t map, const Tensor& by_output) const {
-    auto by_x = at::empty({by_output.size(0), weight(map).size(1)}, by_output.options());
-    multiply(by_output, weight(map), by_x);
-    return by_x;
-  }
-  /// Back through an activation; its sum over the rows is the gradient of the bias of `map`.
-  Tensor by_preactivation(const Tensor& by_hidden, const Tensor& before, const Tensor& after, size_t map,
-                          Gradients& gradients) const {
-    if (relu_) {
-      rectify(by_hidden, after, by_hidden, false, by_bias(map, gradients));
-      return by_hidden;
-    }
-    auto by_before = activation_.backward(by_hidden, before, after);
-    rectify(by_before, {}, {}, false, by_bias(map, gradients));
-    return by_before;
+  /// Sums over the rows, for the gradient of a bias.
+  void sum(const Matrix<T>& of, T* sums) const {
+    run<T>({of.data, nullptr, nullptr, sums, of.rows, of.columns, false});
   }
 
-  void mlp_backward(const Tensor& x, const variable_list& kept, const Tensor& by_output, bool want_x,
-                    Gradients& gradients) const {
-    auto g = by_output;
-    rectify(g, {}, {}, false, by_bias(shape_.depth, gradients));
-    for (size_t i = shape_.depth; i > 0; --i) {
-      const auto& after = kept[relu_ ? i - 1 : 2 * i - 1];
-      by_weight(i, g, after, gradients);
-      g = by_preactivation(by_input(i, g), relu_ ? Tensor() : kept[2 * i - 2], after, i - 1, gradients);
-    }
-    by_weight(0, g, x, gradients);
-    if (want_x) gradients.by_x = by_input(0, g);
+  /// Back through an activation, from `by_after` to the same place or, if `add`, on top of `to`; sums go to `sums`.
+  void by_before(const Matrix<T>& by_after, const Matrix<T>& before, const Matrix<T>& after, T* to, bool add,
+                 T* sums) const {
+    const Rectified<T> pass{by_after.data, relu_ ? after.data : nullptr, to, sums, rows_, width_, add};
+    if (!relu_)
+      tensor_of(by_after).copy_(activation_.backward(tensor_of(by_after), tensor_of(before), tensor_of(after)));
+    run(pass);
   }
 
-  void residual_backward(const Tensor& x, const Tensor& context, const variable_list& kept, const Tensor& by_output,
-                         bool want_x, bool want_context, Gradients& gradients) const {
-    const auto last = parameters_.size() / 2 - 1;
-    auto at = kept.size();
-    const auto previous = [&] { return kept[--at]; };
-    rectify(by_output, {}, {}, false, by_bias(last, gradients));
-    by_weight(last, by_output, previous(), gradients);
-    auto g = by_input(last, by_output);
-    // The sum of g over the rows is the gradient of the bias of whatever map came before.
-    if (shape_.depth == 0) rectify(g, {}, {}, false, by_bias(0, gradients));
+  void mlp_backward(const Matrix<T>& x, Matrix<T> g) {
+    sum(g, by_bias(shape_.depth));
+    for (int64_t i = shape_.depth; i > 0; --i) {
+      const auto after = previous(), before = relu_ ? Matrix<T>() : previous();
+      by_weight(i, g, after);
+      const auto by_after = scratch(i % 2);
+      by_input(i, g, by_after.data);
+      by_before(by_after, before, after, by_after.data, false, by_bias(i - 1));
+      g = by_after;
+    }
+    finish(x, g);
+  }
+
+  void finish(const Matrix<T>& x, const Matrix<T>& g) const {
+    by_weight(0, g, x);
+    if (into_->by_x.defined()) by_input(0, g, into_->by_x.template mutable_data_ptr<T>());
+  }
+
+  void residual_backward(const Matrix<T>& x, const Tensor& context, const Matrix<T>& by_output) {
+    const int64_t last = parameters_.size() / 2 - 1;
+    sum(by_output, by_bias(last));
+    auto h = previous();  // with a rectifier the one and only
+    by_weight(last, by_output, h);
+    const auto g = scratch(0), by_middle = scratch(1), by_outcome = scratch(2), by_gate = scratch(3);
+    by_input(last, by_output, g.data);
+    if (shape_.depth == 0) sum(g, by_bias(0));
     for (int64_t i = shape_.depth - 1; i >= 0; --i) {
       const auto map = 1 + i * maps_of_block();
       auto by_inner = g;
       if (shape_.gated) {
         const auto gate = previous(), outcome = previous();
-        const auto by_gate = g * outcome * gate * (1 - gate);
-        rectify(by_gate, {}, {}, false, by_bias(map + 2, gradients));
-        by_weight(map + 2, by_gate, context, gradients);
-        if (want_context) {
-          auto by_context = by_input(map + 2, by_gate);
-          gradients.by_context = gradients.by_context.defined() ? gradients.by_context + by_context : by_context;
+        for (int64_t k = 0; k < slot_size(); ++k) {
+          const T through = g.data[k] * gate.data[k];
+          by_outcome.data[k] = through;
+          by_gate.data[k] = through * outcome.data[k] * (1 - gate.data[k]);
         }
-        by_inner = g * gate;
+        sum(by_gate, by_bias(map + 2));
+        by_weight(map + 2, by_gate, of(context));
+        if (into_->by_context.defined())
+          products::multiply(by_gate, weight(map + 2), of(into_->by_context), {.add = true});
+        by_inner = by_outcome;
       }
-      rectify(by_inner, {}, {}, false, by_bias(map + 1, gradients));
-      const auto inner_after = previous(), inner_before = relu_ ? Tensor() : previous();
-      by_weight(map + 1, by_inner, inner_after, gradients);
-      const auto by_middle = by_preactivation(by_input(map + 1, by_inner), inner_before, inner_after, map, gradients);
-      const auto after = previous(), before = relu_ ? Tensor() : previous();
-      by_weight(map, by_middle, after, gradients);
-      const auto by_after = by_input(map, by_middle);
-      // The first map's bias gets the sums of the last one in the loop; those before it are overwritten.
-      auto sums = i == 0 ? by_bias(0, gradients) : at::empty({g.size(1)}, g.options());
-      if (relu_)
-        rectify(by_after, after, g, true, sums);
-      else
-        rectify(activation_.backward(by_after, before, after), {}, g, true, sums);
+      sum(by_inner, by_bias(map + 1));
+      const auto inner = previous(), inner_before = relu_ ? Matrix<T>() : previous();
+      by_weight(map + 1, by_inner, inner);
+      by_input(map + 1, by_inner, by_middle.data);
+      by_before(by_middle, inner_before, inner, by_middle.data, false, by_bias(map));
+      const auto after = previous();
+      by_weight(map, by_middle, after);
+      by_input(map, by_middle, by_outcome.data);
+      if (!relu_) h = previous();
+      // The sums of the last round are the gradient of the first map's bias; those before are overwritten.
+      by_before(by_outcome, h, after, g.data, true, by_bias(0));
     }
-    by_weight(0, g, x, gradients);
-    if (want_x) gradients.by_x = by_input(0, g);
+    finish(x, g);
   }
 
   const Shape& shape_;
-  bool relu_;
+  const std::vector<Tensor>& parameters_;
   const Activation& activation_;
-  std::vector<Tensor> parameters_;
+  bool relu_;
+  int64_t rows_, width_, count_ = 0, next_ = 0;
+  T *slots_ = nullptr, *scratch_ = nullptr;
+  Gradients* into_ = nullptr;
 };
 
-Tensor as_rows(const Tensor& t) { return t.defined() ? t.reshape({-1, t.size(-1)}).contiguous() : t; }
+Tensor as_rows(const Tensor& t) { return t.dim() == 2 ? t.contiguous() : t.reshape({-1, t.size(-1)}).contiguous(); }
+
+std::vector<Tensor> contiguous(std::vector<Tensor> tensors) {
+  for (auto& tensor : tensors) tensor = tensor.contiguous();
+  return tensors;
+}
+
+/// The output, and the slots that were filled on the way.
+std::pair<Tensor, Tensor> forward_pass(const Shape& shape, const Tensor& x, const Tensor& context,
+                                       at::TensorList parameters, bool keep) {
+  Tensor slots, output;
+  const auto dense = contiguous(parameters.vec());
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense", [&] {
+    Network<scalar_t> network(shape, dense, x.size(0));
+    const auto count = network.slots(keep);
+    slots = at::empty({count * network.slot_size()}, x.options());
+    output = at::empty({x.size(0), network.outputs()}, x.options());
+    network.forward(x, context, slots.mutable_data_ptr<scalar_t>(), count, output.mutable_data_ptr<scalar_t>());
+  });
+  return {output, slots};
+}
 
 class Dense : public torch::autograd::Function<Dense> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& given_context,
                         at::TensorList parameters, const Shape& shape) {
     const auto context = given_context.value_or(Tensor());
-    variable_list kept;
-    auto output = Network(shape, parameters).forward(x, context, kept);
+    auto [output, slots] = forward_pass(shape, x, context, parameters, true);
     ctx->saved_data["residual"] = shape.residual;
     ctx->saved_data["depth"] = shape.depth;
     ctx->saved_data["activation"] = shape.activation;
     ctx->saved_data["gated"] = shape.gated;
-    ctx->saved_data["parameters"] = static_cast<int64_t>(parameters.size());
-    variable_list saved{x, context};
+    variable_list saved{x, context, slots};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
-    saved.insert(saved.end(), kept.begin(), kept.end());
     ctx->save_for_backward(saved);
     return output;
   }
@@ -276,16 +322,17 @@ class Dense : public torch::autograd::Function<Dense> {
     const auto saved = ctx->get_saved_variables();
     const Shape shape{ctx->saved_data["residual"].toBool(), ctx->saved_data["depth"].toInt(),
                       ctx->saved_data["activation"].toStringRef(), ctx->saved_data["gated"].toBool()};
-    const auto count = ctx->saved_data["parameters"].toInt();
-    const auto &x = saved[0], &context = saved[1];
-    const variable_list parameters(saved.begin() + 2, saved.begin() + 2 + count),
-        kept(saved.begin() + 2 + count, saved.end());
+    const auto &x = saved[0], &context = saved[1], &slots = saved[2];
+    const auto parameters = contiguous({saved.begin() + 3, saved.end()});
     if (at::GradMode::is_enabled()) return by_reference(shape, x, context, parameters, grads);
-    const auto gradients = Network(shape, parameters)
-                               .backward(x, context, kept, grads[0].contiguous(), ctx->needs_input_grad(0),
-                                         context.defined() && ctx->needs_input_grad(1));
-    variable_list result{gradients.by_x, gradients.by_context};
-    result.insert(result.end(), gradients.by_parameters.begin(), gradients.by_parameters.end());
+    variable_list result;
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense_backward", [&] {
+      auto gradients = Network<scalar_t>(shape, parameters, x.size(0))
+                           .backward(x, context, slots.mutable_data_ptr<scalar_t>(), grads[0].contiguous(),
+                                     ctx->needs_input_grad(0), context.defined() && ctx->needs_input_grad(1));
+      result = {gradients.by_x, gradients.by_context};
+      result.insert(result.end(), gradients.by_parameters.begin(), gradients.by_parameters.end());
+    });
     result.emplace_back();
     return result;
   }
@@ -336,10 +383,18 @@ Tensor reference(const Shape& shape, const Tensor& x, const Tensor& context, at:
 
 Tensor apply(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
   if (!fused(x)) return reference(shape, x, context, parameters);
+  const auto rows = as_rows(x), contexts = shape.gated ? as_rows(context) : Tensor();
+  const auto wanted = [](const Tensor& t) { return t.requires_grad(); };
+  const bool differentiable =
+      at::GradMode::is_enabled() && (x.requires_grad() || (shape.gated && context.requires_grad()) ||
+                                     std::any_of(parameters.begin(), parameters.end(), wanted));
+  auto output = differentiable
+                    ? Dense::apply(rows, shape.gated ? std::optional(contexts) : std::nullopt, parameters, shape)
+                    : forward_pass(shape, rows, contexts, parameters, false).first;
+  if (x.dim() == 2) return output;
   auto sizes = x.sizes().vec();
-  sizes.back() = parameters.back().size(0);
-  return Dense::apply(as_rows(x), shape.gated ? std::optional(as_rows(context)) : std::nullopt, parameters, shape)
-      .view(sizes);
+  sizes.back() = output.size(-1);
+  return output.view(sizes);
 }
 
 }  // namespace diffeo::dense

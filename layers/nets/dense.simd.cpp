@@ -58,6 +58,9 @@ void strips(const Rectified<T>& pass, int64_t begin, int64_t end) {
   int64_t column = begin;
   for (; column + 4 * lanes <= end; column += 4 * lanes) strip<T, 4, mask, write, add>(pass, column);
   for (; column + lanes <= end; column += lanes) strip<T, 1, mask, write, add>(pass, column);
+  if (column == end) return;
+  // The last register reaches back over columns that are done: twice is as good as once, unless something is added.
+  if (!add && end - lanes >= begin) return strip<T, 1, mask, write, add>(pass, end - lanes);
   for (; column < end; ++column) one_column(pass, column);
 }
 

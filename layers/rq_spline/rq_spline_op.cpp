@@ -140,6 +140,7 @@ struct RqSpline : torch::autograd::Function<RqSpline> {
     const auto shape = ctx->saved_data["shape"].toDoubleVector();
     const bool inverse = ctx->saved_data["inverse"].toBool();
     if (at::GradMode::is_enabled()) return {by_reference(x, parameters, grads, shape, inverse)};
+    at::AutoDispatchBelowADInplaceOrView below;
     const auto [by_x, by_parameters] =
         backward_kernel().call(inverse ? saved[2] : x, parameters, grads[0], grads[1], shape, inverse);
     return {by_x, by_parameters, {}, {}};
@@ -256,7 +257,7 @@ std::tuple<Tensor, Tensor> apply(const Tensor& x, const Tensor& parameters, cons
   const bool shared = is_shared(x, parameters);
   auto full = x.sizes().vec();
   full.push_back(parameters.size(-1));
-  const auto raw = shared ? parameters : parameters.expand(full);
+  const auto raw = shared || parameters.sizes() == full ? parameters : parameters.expand(full);
   const bool has_kernel = (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) &&
                           forward_kernel().hasKernelForDispatchKey(c10::legacyExtractDispatchKey(x.key_set()));
   if (!has_kernel) return reference(x, raw, shape, inverse);
