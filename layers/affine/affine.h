@@ -10,6 +10,7 @@ namespace diffeo {
 /// Scale functions: `bounded` s = a / (1 + |a / cap|), so |s| < cap (default); `exp` s = a (Real NVP);
 /// `sigmoid` e^s = sigmoid(a + 2) + 1e-3 and `softplus` e^s = softplus(a) + 1e-3 (as nflows has them).
 /// With `volume_preserving`, the mean of s over the features is taken off, so that log_det is 0.
+/// Beyond |s| = 87 (float64: 708) the factor e^s stays where it is, so that it is always a number.
 ///
 /// Dinh et al., "Density estimation using Real NVP", 2017, https://arxiv.org/abs/1605.08803, eq. 4.
 class Affine : public Univariate {
