@@ -1,53 +1,54 @@
 #include "diffeo/layers/affine/affine.h"
 
-#include <ATen/ops/log.h>
-#include <ATen/ops/log_sigmoid.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/softplus.h>
-
+#include <algorithm>
 #include <cmath>
 
+#include "diffeo/layers/affine/affine_op.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
 namespace {
 
-constexpr double least_scale = 1e-3;  // of the sigmoid and softplus forms
+const std::vector<std::string> scales{"bounded", "exp", "sigmoid", "softplus"};  // in the order of affine::Scale
 
-/// Sum of s over the features for each point of x, also where the points share one s.
-Tensor sum_for(const Tensor& x, const Tensor& s) { return s.sum(-1).expand(x.sizes().slice(0, x.dim() - 1)); }
+affine::Form form_of(const Affine::Options& options) {
+  check_choice("scale", options.scale, scales);
+  if (!(options.cap > 0)) throw SpecError("cap", c10::str("must be above 0, got ", options.cap));
+  const auto index = std::find(scales.begin(), scales.end(), options.scale) - scales.begin();
+  return {static_cast<affine::Scale>(index), options.cap};
+}
 
 }  // namespace
 
-Affine::Affine(const Options& options) : options_(options) {
-  check_choice("scale", options.scale, {"bounded", "exp", "sigmoid", "softplus"});
-  if (!(options.cap > 0)) throw SpecError("cap", c10::str("must be above 0, got ", options.cap));
-}
+Affine::Affine(const Options& options) : options_(options), form_(form_of(options)) {}
 
 std::vector<double> Affine::identity() const {
-  if (options_.scale == "sigmoid") return {std::log((1 - least_scale) / least_scale) - 2, 0};
-  if (options_.scale == "softplus") return {std::log(std::expm1(1 - least_scale)), 0};
+  if (options_.scale == "sigmoid") return {std::log((1 - affine::least_scale) / affine::least_scale) - 2, 0};
+  if (options_.scale == "softplus") return {std::log(std::expm1(1 - affine::least_scale)), 0};
   return {0, 0};
 }
 
-Tensor Affine::log_scale(const Tensor& a) const {
-  auto s = options_.scale == "bounded"   ? a / (1 + (a / options_.cap).abs())
-           : options_.scale == "exp"     ? a
-           : options_.scale == "sigmoid" ? at::log(at::sigmoid(a + 2) + least_scale)
-                                         : at::log(at::softplus(a) + least_scale);
-  return options_.volume_preserving ? s - s.mean(-1, true) : s;
+Tensor Affine::centred_log_scale(const Tensor& parameters) const {
+  const auto s = affine::log_scale(parameters.select(-1, 0), form_);
+  return s - s.mean(-1, true);
 }
 
 Mapped Affine::forward(const Tensor& x, const Tensor& parameters) const {
-  const auto s = log_scale(parameters.select(-1, 0));
-  const auto log_det = sum_for(x, options_.volume_preserving ? at::zeros_like(s) : s);
-  return {x * s.exp() + parameters.select(-1, 1), log_det};
+  if (options_.volume_preserving) {
+    const auto factor = centred_log_scale(parameters).exp();
+    return {x * factor + parameters.select(-1, 1), x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
+  }
+  const auto [value, log_det] = affine::apply(x, parameters, form_, false);
+  return {value, log_det};
 }
 
 Mapped Affine::inverse(const Tensor& y, const Tensor& parameters) const {
-  const auto s = log_scale(parameters.select(-1, 0));
-  const auto log_det = sum_for(y, options_.volume_preserving ? at::zeros_like(s) : -s);
-  return {(y - parameters.select(-1, 1)) * (-s).exp(), log_det};
+  if (options_.volume_preserving) {
+    const auto factor = (-centred_log_scale(parameters)).exp();
+    return {(y - parameters.select(-1, 1)) * factor, y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
+  }
+  const auto [value, log_det] = affine::apply(y, parameters, form_, true);
+  return {value, log_det};
 }
 
 DIFFEO_UNIVARIATE(affine, Affine, "y = e^s x + t (Dinh et al. 2017, eq. 4).",

@@ -126,21 +126,23 @@ DIFFEO_HD V polynomial(V x, const Lane<V> (&c)[size]) {
 template <class V>
 using Bits = typename PackOf<std::conditional_t<sizeof(Lane<V>) == 4, int32_t, int64_t>, sizeof(V)>::Type;
 
-/// e^x for x <= 0, within 1 ulp; below -86 (float) or -700 (double) it stays at that tiny value.
+/// The largest x for which both e^x and e^-x are normal numbers, less a little.
+template <class T>
+inline constexpr T largest_exponent = sizeof(T) == 4 ? T(87) : T(708);
+
+/// e^x for |x| <= largest_exponent, within 1 ulp.
 template <class V>
-DIFFEO_HD V exp_nonpositive(V x) {
+DIFFEO_HD V exp_moderate(V x) {
   if constexpr (std::is_floating_point_v<V>) {
     return std::exp(x);
   } else if constexpr (std::is_same_v<Lane<V>, float>) {
     // x = n ln 2 + r, |r| <= ln 2 / 2; adding 1.5 * 2^23 rounds to an integer n, which is left in the lowest bits.
-    x = select(x < all<V>(-86.0f), all<V>(-86.0f), x);
     const V shifted = x * 1.44269504088896341f + 12582912.0f;
     const V n = shifted - 12582912.0f;
     const V r = (x - n * 0.693359375f) + n * 2.12194440054690583e-4f;
     constexpr float c[] = {1.0f, 1.0f, 0.4999999341f, 0.1666652011f, 0.04166839422f, 0.008368780429f, 0.001381446674f};
     return (V)((Bits<V>)polynomial(r, c) + ((Bits<V>)shifted << 23));
   } else {
-    x = select(x < all<V>(-700.0), all<V>(-700.0), x);
     const V shifted = x * 1.44269504088896340736 + 6755399441055744.0;
     const V n = shifted - 6755399441055744.0;
     const V r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
@@ -148,6 +150,17 @@ DIFFEO_HD V exp_nonpositive(V x) {
         1.,        1.,         1. / 2,      1. / 6,       1. / 24,       1. / 120,       1. / 720,
         1. / 5040, 1. / 40320, 1. / 362880, 1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800};
     return (V)((Bits<V>)polynomial(r, c) + ((Bits<V>)shifted << 52));
+  }
+}
+
+/// e^x for x <= 0, within 1 ulp; below -86 (float) or -700 (double) a register's lanes stay at that tiny value.
+template <class V>
+DIFFEO_HD V exp_nonpositive(V x) {
+  if constexpr (std::is_floating_point_v<V>) {
+    return std::exp(x);
+  } else {
+    const V least = all<V>(std::is_same_v<Lane<V>, float> ? Lane<V>(-86) : Lane<V>(-700));
+    return exp_moderate(select(x < least, least, x));
   }
 }
 

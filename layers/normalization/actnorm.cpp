@@ -1,5 +1,6 @@
 #include "diffeo/layers/normalization/actnorm.h"
 
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,11 +18,15 @@ Tensor bounded(const Tensor& log_scale) { return log_scale.clamp(-largest_log_sc
 }  // namespace
 
 ActNorm::ActNorm(const Options& options)
-    : Layer(Space::reals(at_least(1, "features", options.features))), options_(options) {
+    : Layer(Space::reals(at_least(1, "features", options.features))),
+      options_(options),
+      map_(build_univariate({{"type", "affine"}, {"scale", "exp"}})) {
   log_scale_ = register_parameter("log_scale", at::zeros({options.features}));
   shift_ = register_parameter("shift", at::zeros({options.features}));
   initialised_ = register_buffer("initialised", at::zeros({}, at::kLong));
 }
+
+Tensor ActNorm::map_parameters() const { return at::stack({bounded(log_scale_), shift_}, -1); }
 
 bool ActNorm::initialised() {
   // Asked once: reading the buffer would make every step wait for the GPU.
@@ -43,14 +48,10 @@ void ActNorm::initialise(const Tensor& x) {
 
 Mapped ActNorm::map(const Tensor& x, const Tensor&) {
   if (is_training() && !initialised()) initialise(x);
-  const auto s = bounded(log_scale_);
-  return {x * s.exp() + shift_, s.sum().expand(x.sizes().slice(0, x.dim() - 1))};
+  return map_->forward(x, map_parameters());
 }
 
-Mapped ActNorm::unmap(const Tensor& y, const Tensor&) {
-  const auto s = bounded(log_scale_);
-  return {(y - shift_) * (-s).exp(), -s.sum().expand(y.sizes().slice(0, y.dim() - 1))};
-}
+Mapped ActNorm::unmap(const Tensor& y, const Tensor&) { return map_->inverse(y, map_parameters()); }
 
 DIFFEO_LAYER(actnorm, ActNorm, "Scale and shift per feature, started from the first batch (Kingma and Dhariwal 2018).",
              {"plain", {{"features", 3}}});

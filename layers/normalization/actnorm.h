@@ -1,6 +1,6 @@
 #pragma once
 
-#include "diffeo/layers/base/layer.h"
+#include "diffeo/layers/base/univariate.h"
 
 namespace diffeo {
 
@@ -31,7 +31,11 @@ class ActNorm : public Layer {
   bool initialised();
   void initialise(const Tensor& x);
 
+  /// (s, t) for each feature, (D, 2).
+  Tensor map_parameters() const;
+
   Options options_;
+  UnivariatePtr map_;         ///< affine
   Tensor log_scale_, shift_;  ///< (D)
   Tensor initialised_;        ///< 0 or 1
   bool seen_initialised_ = false;

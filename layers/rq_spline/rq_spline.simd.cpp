@@ -2,6 +2,7 @@
 // many elements transposed, so that lane v belongs to element v throughout. Compiled once for each instruction set.
 #include <new>
 
+#include "diffeo/layers/base/rows.h"
 #include "diffeo/layers/base/transpose.h"
 #include "diffeo/layers/rq_spline/rq_spline_cpu.h"
 #include "diffeo/layers/rq_spline/rq_spline_kernel.h"
@@ -26,24 +27,6 @@ class Scratch {
   static constexpr std::align_val_t alignment{64};
   V* data_;
 };
-
-template <class T>
-DIFFEO_HD Pack<T> load_some(const T* from, int64_t count, int64_t stride = 1) {
-  constexpr int64_t lanes = pack_size<T>;
-  if (count == lanes && stride == 1) return load<Pack<T>>(from);
-  Pack<T> value;
-  // Lanes to spare repeat the last element: they compute the same, and nobody looks.
-  for (int64_t v = 0; v < lanes; ++v) value[v] = from[(v < count ? v : count - 1) * stride];
-  return value;
-}
-
-template <class T>
-DIFFEO_HD void store_some(T* to, Pack<T> value, int64_t count, int64_t stride = 1) {
-  constexpr int64_t lanes = pack_size<T>;
-  if (count == lanes && stride == 1) return store(to, value);
-  for (int64_t v = 0; v < lanes; ++v)
-    if (v < count) to[v * stride] = value[v];
-}
 
 /// The parameters of a pack of elements, with exponentials in the place of raw sizes.
 template <class T>
@@ -98,30 +81,6 @@ class Block {
   int bins_, first_slope_;
   const Frame<T>& frame_;
   V per_width_, per_height_, spread_width_, spread_height_;
-};
-
-/// Adds up log slopes along rows, in double whatever T is.
-template <class T>
-class RowSums {
- public:
-  RowSums(T* sums, int64_t columns) : next_(sums), columns_(columns) {}
-
-  void add(const T* values, int64_t count) {
-    for (int64_t i = 0; i < count;) {
-      const int64_t left = columns_ - column_, stop = count - i < left ? count : i + left;
-      column_ += stop - i;
-      for (; i < stop; ++i) total_ += static_cast<double>(values[i]);
-      if (column_ < columns_) return;
-      *next_++ = static_cast<T>(total_);
-      total_ = 0;
-      column_ = 0;
-    }
-  }
-
- private:
-  T* next_;
-  int64_t columns_, column_ = 0;
-  double total_ = 0;
 };
 
 inline int64_t parameters_of(Tails tails, int64_t bins) {

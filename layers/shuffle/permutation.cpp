@@ -1,6 +1,7 @@
 #include "diffeo/layers/shuffle/permutation.h"
 
 #include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <numbers>
 #include <numeric>
@@ -10,6 +11,9 @@
 
 namespace diffeo {
 namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 Axis axis_of(const Json& axis) {
   if (axis.is_null()) return {};
@@ -45,6 +49,20 @@ std::vector<int64_t> order_of(const Permutation::Options& options) {
   return options.order;
 }
 
+/// The features in another order, given with its inverse. The gradient goes back by the inverse order in one copy; that
+/// of index_select is added up feature by feature.
+struct Reordered : torch::autograd::Function<Reordered> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& order, const Tensor& inverse) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    ctx->saved_data["order"] = order;
+    ctx->saved_data["inverse"] = inverse;
+    return x.index_select(-1, order);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return {apply(grads[0], ctx->saved_data["inverse"].toTensor(), ctx->saved_data["order"].toTensor()), {}, {}};
+  }
+};
+
 }  // namespace
 
 Permutation::Permutation(const Options& options) : Layer(space_of(options)), options_(options) {
@@ -54,11 +72,11 @@ Permutation::Permutation(const Options& options) : Layer(space_of(options)), opt
 }
 
 Mapped Permutation::map(const Tensor& x, const Tensor&) {
-  return {x.index_select(-1, order_), x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
+  return {Reordered::apply(x, order_, inverse_order_), x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
 }
 
 Mapped Permutation::unmap(const Tensor& y, const Tensor&) {
-  return {y.index_select(-1, inverse_order_), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
+  return {Reordered::apply(y, inverse_order_, order_), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
 }
 
 DIFFEO_LAYER(permutation, Permutation, "The features in another order.", {"reverse", {{"features", 3}}},

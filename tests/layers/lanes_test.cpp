@@ -51,6 +51,8 @@ TYPED_TEST(Lanes, FunctionsAreWithinTwoUnitsInTheLastPlace) {
   const auto exp_of = [](Pack<T> x) { return exp_nonpositive(x); };
   EXPECT_LE((worst<T>(between(least, 0), exp_of, exp)), 1.5);
   EXPECT_LE((worst<T>(between(-1, 0), exp_of, exp)), 1.5);
+  const auto exp_of_any = [](Pack<T> x) { return exp_moderate(x); };
+  EXPECT_LE((worst<T>(between(-largest_exponent<T>, largest_exponent<T>), exp_of_any, exp)), 1.5);
   const auto log = [](E x) { return std::log(x); };
   const auto log_of_x = [](Pack<T> x) { return log_positive(x); };
   EXPECT_LE((worst<T>(between(T(0.5), 2), log_of_x, log)), 2);
