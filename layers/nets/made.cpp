@@ -3,11 +3,14 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
+#include <map>
 
 #include "diffeo/layers/base/random_order.h"
 #include "diffeo/layers/nets/residual_block.h"
@@ -54,11 +57,41 @@ Degrees repeated_each(const Degrees& degrees, int64_t times) {
   return all;
 }
 
-class Made : public Net {
+/// A child of a module by its name, or null.
+template <class Child>
+const Child* child(const torch::nn::Module& module, const std::string& name) {
+  const auto children = module.named_children();
+  const auto* found = children.find(name);
+  return found == nullptr ? nullptr : dynamic_cast<const Child*>(found->get());
+}
+
+MadePlan::Map map_of(const torch::nn::LinearImpl* linear) {
+  return linear == nullptr ? MadePlan::Map{} : MadePlan::Map{linear->weight, linear->bias};
+}
+
+/// Batch normalisation by the running statistics, as a scale and a shift.
+void add_norm(MadePlan::Step& step, const torch::nn::BatchNorm1dImpl* norm) {
+  if (norm == nullptr) return;
+  step.scale = norm->weight * at::rsqrt(norm->running_var + norm->options.eps());
+  step.shift = norm->bias - norm->running_mean * step.scale;
+}
+
+made::Activation activation_of(const std::string& name) {
+  using made::Activation;
+  static const std::map<std::string, Activation> known{
+      {"relu", Activation::relu},         {"tanh", Activation::tanh},      {"silu", Activation::silu},
+      {"gelu", Activation::gelu},         {"elu", Activation::elu},        {"leaky_relu", Activation::leaky_relu},
+      {"softplus", Activation::softplus}, {"sigmoid", Activation::sigmoid}};
+  return known.at(name);
+}
+
+class Made : public MaskedNet {
  public:
   Made(const NetOptions& options, const MadeShape& shape, const std::vector<double>& last_bias)
-      : options_(options), periodic_(shape.periodic), residual_(options.type == "residual") {
+      : options_(options), shape_(shape), periodic_(shape.periodic), residual_(options.type == "residual") {
     const auto hidden = hidden_degrees(shape, options.width);
+    for (size_t degree = 0; degree < shape.degrees.size(); ++degree)
+      units_.push_back(std::upper_bound(hidden.begin(), hidden.end(), degree) - hidden.begin());
     auto inputs = shape.degrees;
     if (shape.periodic) inputs.insert(inputs.end(), shape.degrees.begin(), shape.degrees.end());
     const auto outputs = repeated_each(shape.degrees, shape.outputs);
@@ -96,8 +129,76 @@ class Made : public Net {
     return hidden;
   }
 
+  std::optional<MadePlan> plan() const override {
+    const auto& weight = maps_.front()->weight;
+    if (is_training() && (options_.batch_norm || options_.dropout > 0)) return {};
+    if (!weight.is_cpu() || (weight.scalar_type() != at::kFloat && weight.scalar_type() != at::kDouble)) return {};
+    torch::NoGradGuard no_grad;
+    MadePlan plan{.units = units_,
+                  .width = options_.width,
+                  .context = shape_.context,
+                  .outputs = shape_.outputs,
+                  .periodic = periodic_,
+                  .buffers = static_cast<int>(residual_ ? 1 + 2 * options_.depth : options_.depth)};
+    plan.sequence.resize(shape_.degrees.size());
+    for (size_t i = 0; i < shape_.degrees.size(); ++i) plan.sequence[shape_.degrees[i] - 1] = static_cast<int64_t>(i);
+    residual_ ? add_blocks(plan) : add_layers(plan);
+    return plan;
+  }
+
  private:
+  /// The first map, seeing the context, then the features in their order.
+  MadePlan::Map first(const MadePlan& plan) const {
+    std::vector<int64_t> columns;
+    for (const auto feature : plan.sequence) {
+      columns.push_back(feature);
+      if (periodic_) columns.push_back(feature + static_cast<int64_t>(shape_.degrees.size()));
+    }
+    auto weight = maps_.front()->weight.index_select(1, at::tensor(columns));
+    if (context_) weight = at::cat({context_->weight, weight}, 1);
+    return {weight, maps_.front()->bias};
+  }
+
+  void add_layers(MadePlan& plan) const {
+    const auto activation = activation_of(options_.activation);
+    for (int i = 0; i < options_.depth; ++i)
+      plan.steps.push_back({.map = i == 0 ? first(plan) : map_of(maps_[i].get()),
+                            .activation = activation,
+                            .source = i,
+                            .target = i + 1});
+    plan.last = options_.depth == 0 ? first(plan) : map_of(maps_.back().get());
+    plan.last_source = static_cast<int>(options_.depth);
+  }
+
+  void add_blocks(MadePlan& plan) const {
+    const auto activation = activation_of(options_.activation);
+    constexpr int sum = 1;  // the buffer that blocks add to
+    plan.steps.push_back({.map = first(plan), .source = 0, .target = sum});
+    int next = sum + 1;
+    for (const auto& block : blocks_) {
+      const int before = next++, between = next++;
+      MadePlan::Step start{.activation = activation, .source = sum, .target = before};
+      add_norm(start, child<torch::nn::BatchNorm1dImpl>(*block, "norm1"));
+      MadePlan::Step middle{.map = map_of(child<torch::nn::LinearImpl>(*block, "first")),
+                            .activation = activation,
+                            .source = before,
+                            .target = between};
+      add_norm(middle, child<torch::nn::BatchNorm1dImpl>(*block, "norm2"));
+      plan.steps.push_back(start);
+      plan.steps.push_back(middle);
+      plan.steps.push_back({.map = map_of(child<torch::nn::LinearImpl>(*block, "second")),
+                            .gate = map_of(child<torch::nn::LinearImpl>(*block, "gate")),
+                            .source = between,
+                            .target = sum,
+                            .add = true});
+    }
+    plan.last = map_of(maps_.back().get());
+    plan.last_source = sum;
+  }
+
   NetOptions options_;
+  MadeShape shape_;
+  Degrees units_;  ///< hidden units of degree d and below
   bool periodic_, residual_;
   std::vector<std::shared_ptr<MaskedLinear>> maps_;
   std::vector<std::shared_ptr<MaskedBlock>> blocks_;
@@ -105,7 +206,7 @@ class Made : public Net {
 };
 
 /// The network of a single feature: it sees nothing but the context, or is a constant without one.
-class Sightless : public Net {
+class Sightless : public MaskedNet {
  public:
   Sightless(const NetOptions& options, const MadeShape& shape, const std::vector<double>& last_bias) {
     if (shape.context > 0) {
@@ -124,6 +225,8 @@ class Sightless : public Net {
     return constant_.expand(shape);
   }
 
+  std::optional<MadePlan> plan() const override { return {}; }
+
  private:
   NetPtr net_;
   Tensor constant_;
@@ -131,7 +234,7 @@ class Sightless : public Net {
 
 }  // namespace
 
-NetPtr build_made(const NetOptions& options, const MadeShape& shape, const std::vector<double>& last_bias) {
+MaskedNetPtr build_made(const NetOptions& options, const MadeShape& shape, const std::vector<double>& last_bias) {
   check_net_options(options);
   if (shape.degrees.size() == 1) return std::make_shared<Sightless>(options, shape, last_bias);
   return std::make_shared<Made>(options, shape, last_bias);
