@@ -2,7 +2,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -13,31 +12,13 @@
 #include <map>
 
 #include "diffeo/layers/base/random_order.h"
+#include "diffeo/layers/nets/masked_linear.h"
 #include "diffeo/layers/nets/residual_block.h"
 
 namespace diffeo {
 namespace {
 
 using Degrees = std::vector<int64_t>;
-
-/// 1 for each (output, input) that may be connected: the output's degree is at least, or `strict`ly above, the input's.
-Tensor mask_of(const Degrees& inputs, const Degrees& outputs, bool strict) {
-  const auto in = at::tensor(inputs), out = at::tensor(outputs).unsqueeze(-1);
-  return (strict ? out > in : out >= in).to(at::kFloat);
-}
-
-/// A linear map with some of its weights held at zero.
-class MaskedLinear : public torch::nn::LinearImpl {
- public:
-  MaskedLinear(const Degrees& inputs, const Degrees& outputs, bool strict)
-      : LinearImpl(static_cast<int64_t>(inputs.size()), static_cast<int64_t>(outputs.size())),
-        mask_(register_buffer("mask", mask_of(inputs, outputs, strict))) {}
-
-  Tensor forward(const Tensor& x) { return at::linear(x, weight * mask_, bias); }
-
- private:
-  Tensor mask_;
-};
 
 using MaskedBlock = ResidualBlock<MaskedLinear>;
 
