@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include "diffeo/flows/recipes.h"
+#include "diffeo/layers/nets/made.h"
 #include "diffeo/trainers/objective.h"
 #include "diffeo/trainers/optimizer.h"
 
@@ -32,6 +33,21 @@ void sample(benchmark::State& state, const std::string& recipe_name, const std::
   for (auto _ : state) benchmark::DoNotOptimize(flow->sample({state.range(0)}));
 }
 
+/// Forward and backward of the networks alone.
+void net_step(benchmark::State& state, const std::string& recipe_name, const std::string& net) {
+  torch::manual_seed(0);
+  std::vector<NetPtr> nets;
+  for (int64_t i = 0; i < 5; ++i)
+    nets.push_back(
+        build_made({.type = net, .width = 256}, {feature_degrees("natural", 43, 0), 0, recipe_name == "maf" ? 2 : 23}));
+  const auto x = torch::randn({state.range(0), 43}).requires_grad_();
+  for (auto _ : state)
+    for (const auto& one : nets) {
+      const auto out = one->forward(x);
+      out.backward(out.detach());
+    }
+}
+
 void step(benchmark::State& state, const std::string& recipe_name, const std::string& net) {
   MaximumLikelihood objective(flow_of(recipe_name, net));
   Optimizer optimizer(objective.parameters(), {});
@@ -56,6 +72,7 @@ int main(int argc, char** argv) {
       };
       add("log_prob", log_prob, 4096);
       add("sample", sample, 4096);
+      add("nets", net_step, 256);
       add("step", step, 256);
     }
   benchmark::Initialize(&argc, argv);

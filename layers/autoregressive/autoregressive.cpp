@@ -28,13 +28,6 @@ Space space_of(const Autoregressive::Options& options, bool codomain) {
   return Space::product(std::vector<Axis>(options.features, codomain ? map->codomain() : map->domain()));
 }
 
-bool gradients_wanted(const Module& net, const Tensor& y, const Tensor& context) {
-  if (!torch::GradMode::is_enabled()) return false;
-  if (y.requires_grad() || (context.defined() && context.requires_grad())) return true;
-  const auto parameters = net.parameters();
-  return std::any_of(parameters.begin(), parameters.end(), [](const Tensor& p) { return p.requires_grad(); });
-}
-
 }  // namespace
 
 Autoregressive::Autoregressive(const Options& options)

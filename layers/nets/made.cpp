@@ -97,6 +97,8 @@ class Made : public MaskedNet {
   }
 
   Tensor forward(const Tensor& x, const Tensor& context) override {
+    if (!gradients_wanted(*this, x, context) && options_.activation != "gelu")  // see made_inverse.simd.cpp
+      if (const auto known = plan()) return without_gradients(*known, x, context);
     auto hidden = maps_.front()->forward(periodic_ ? at::cat({x.cos(), x.sin()}, -1) : x);
     if (context_) hidden = hidden + context_->forward(context);
     for (const auto& block : blocks_) hidden = block->forward(hidden, context);
@@ -128,6 +130,15 @@ class Made : public MaskedNet {
   }
 
  private:
+  static Tensor without_gradients(const MadePlan& plan, const Tensor& x, const Tensor& context) {
+    const auto points = x.reshape({-1, x.size(-1)});
+    const auto outputs =
+        pass(plan, points, context.defined() ? context.reshape({points.size(0), context.size(-1)}) : context);
+    auto sizes = x.sizes().vec();
+    sizes.back() = outputs.size(-1);
+    return outputs.view(sizes);
+  }
+
   /// The first map, seeing the context, then the features in their order.
   MadePlan::Map first(const MadePlan& plan) const {
     std::vector<int64_t> columns;
@@ -214,6 +225,13 @@ class Sightless : public MaskedNet {
 };
 
 }  // namespace
+
+bool gradients_wanted(const Module& net, const Tensor& y, const Tensor& context) {
+  if (!torch::GradMode::is_enabled()) return false;
+  if (y.requires_grad() || (context.defined() && context.requires_grad())) return true;
+  const auto parameters = net.parameters();
+  return std::any_of(parameters.begin(), parameters.end(), [](const Tensor& p) { return p.requires_grad(); });
+}
 
 MaskedNetPtr build_made(const NetOptions& options, const MadeShape& shape, const std::vector<double>& last_bias) {
   check_net_options(options);

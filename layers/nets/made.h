@@ -27,6 +27,9 @@ class MaskedNet : public Net {
 };
 using MaskedNetPtr = std::shared_ptr<MaskedNet>;
 
+/// Whether autograd would record what a network does with these tensors; `context` may be undefined.
+bool gradients_wanted(const Module& net, const Tensor& x, const Tensor& context);
+
 /// A masked dense network (*batch, D), (*batch, context) -> (*batch, D * P): one pass gives every feature's outputs.
 ///
 /// The hidden units have degrees too and are sorted by them: a unit of degree d sees the units of the layer before

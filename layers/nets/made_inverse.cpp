@@ -87,7 +87,34 @@ class Units {
     kernels_.outputs(program_, plan_.sequence[place], place + 1, tile, to);
   }
 
-  void transpose(const T* from, int64_t rows, T* to) const { kernels_.transpose(from, outputs(), rows, to); }
+  void transpose(const T* from, int64_t columns, int64_t rows, T* to) const {
+    kernels_.transpose(from, columns, rows, to, columns);
+  }
+
+  /// All features at once: points (rows, D) from `row` on to outputs (rows, D * P), with room for (D * P, tile_rows).
+  void pass(const T* points, int64_t row, int64_t rows, T* tile, T* room, T* to) const {
+    const auto D = features(), P = outputs();
+    begin(tile, row, rows);
+    for (int64_t place = 0; place < D; ++place) {
+      T* at = input(place, tile);
+      for (int64_t i = 0; i < rows; ++i) at[i] = points[(row + i) * D + plan_.sequence[place]];
+      if (plan_.periodic) turn(at, rows);
+    }
+    for (int64_t place = 0; place < D; ++place) {
+      outputs_at(place, tile, room + plan_.sequence[place] * P * tile_rows);
+      fill_after(place, tile);
+    }
+    transpose(room, D * P, rows, to + row * D * P);
+  }
+
+  /// Angles to their cosines and, in the row after, sines.
+  static void turn(T* at, int64_t rows) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const T angle = at[i];
+      at[i] = std::cos(angle);
+      at[i + tile_rows] = std::sin(angle);
+    }
+  }
 
   /// Where the inputs made of the feature at `place` go.
   T* input(int64_t place, T* tile) const {
@@ -148,7 +175,7 @@ void solve_columns_of(const MadePlan& plan, const Tensor& context, int64_t rows,
         T* to = parameters.mutable_data_ptr<T>();
         each_tile([&](T* at, int64_t i, int64_t count) {
           units.outputs_at(place, at, column);
-          units.transpose(column, count, to + i * outputs);
+          units.transpose(column, outputs, count, to + i * outputs);
         });
         const Tensor value = solve(plan.sequence[place], begin, parameters).contiguous();
         const Tensor cosine = plan.periodic ? value.cos() : value, sine = plan.periodic ? value.sin() : value;
@@ -163,7 +190,29 @@ void solve_columns_of(const MadePlan& plan, const Tensor& context, int64_t rows,
   });
 }
 
+template <class T>
+Tensor pass_of(const MadePlan& plan, const Tensor& x, const Tensor& context) {
+  const Units<T> units(plan, context);
+  const auto rows = x.size(0), outputs = units.features() * units.outputs();
+  auto out = at::empty({rows, outputs}, x.options());
+  const T* points = x.const_data_ptr<T>();
+  T* to = out.template mutable_data_ptr<T>();
+  at::parallel_for(0, divided_up(rows, tile_rows), 1, [&](int64_t first, int64_t last) {
+    const Tensor scratch = memory<T>(units.size() + outputs * tile_rows);
+    T* tile = scratch.mutable_data_ptr<T>();
+    for (int64_t row = first * tile_rows; row < std::min(last * tile_rows, rows); row += tile_rows)
+      units.pass(points, row, std::min(rows - row, tile_rows), tile, tile + units.size(), to);
+  });
+  return out;
+}
+
 }  // namespace
+
+Tensor pass(const MadePlan& plan, const Tensor& x, const Tensor& context) {
+  Tensor out;
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "pass", [&] { out = pass_of<scalar_t>(plan, x.contiguous(), context); });
+  return out;
+}
 
 void solve_columns(const MadePlan& plan, const Tensor& context, int64_t rows, const SolveColumn& solve) {
   AT_DISPATCH_FLOATING_TYPES(plan.last.weight.scalar_type(), "solve_columns",
@@ -183,12 +232,7 @@ void solve_tiles(const MadePlan& plan, const Tensor& context, int64_t rows, cons
         units.outputs_at(place, tile, parameters);
         T* input = units.input(place, tile);
         solve(plan.sequence[place], begin, parameters, input);
-        if (plan.periodic)
-          for (int64_t i = 0; i < tile_rows; ++i) {
-            const T angle = input[i];
-            input[i] = std::cos(angle);
-            input[i + tile_rows] = std::sin(angle);
-          }
+        if (plan.periodic) units.turn(input, tile_rows);
         units.fill_after(place, tile);
       }
     }

@@ -52,4 +52,7 @@ using SolveTile = std::function<void(int64_t feature, int64_t begin, const T* pa
 template <class T>
 void solve_tiles(const MadePlan& plan, const Tensor& context, int64_t rows, const SolveTile<T>& solve);
 
+/// The outputs (rows, D * P) for points (rows, D) that are known already. Records no gradients.
+Tensor pass(const MadePlan& plan, const Tensor& x, const Tensor& context);
+
 }  // namespace diffeo

@@ -88,6 +88,7 @@ DIFFEO_HD V hyperbolic_tangent(V x) {
   return select(x < all<V>(0), -size, size);
 }
 
+/// The error function of the C library, number by number: the one activation that LibTorch has faster.
 template <class V>
 DIFFEO_HD V gelu(V x) {
   V result;
@@ -181,18 +182,27 @@ void outputs(const UnitProgram<T>& program, int64_t feature, int64_t degree, con
 }
 
 template <class T>
-void transpose(const T* from, int64_t outputs, int64_t rows, T* to) {
-  constexpr int64_t lanes = pack_size<T>, most = 64;  // columns at once
-  Pack<T> columns[most];
+void transpose(const T* from, int64_t columns, int64_t rows, T* to, int64_t stride) {
+  constexpr int64_t lanes = pack_size<T>, piece = piece_size<T>;
   for (int64_t row = 0; row < rows; row += lanes) {
-    const int64_t count = rows - row < lanes ? rows - row : lanes;
-    if (outputs <= most) {
-      for (int64_t j = 0; j < outputs; ++j) columns[j] = load<Pack<T>>(from + j * tile_rows + row);
-      store_transposed<T>(to + row * outputs, count, outputs, columns);
-    } else {
-      for (int64_t v = row; v < row + count; ++v)
-        for (int64_t j = 0; j < outputs; ++j) to[v * outputs + j] = from[j * tile_rows + v];
+    int64_t j = 0;
+    for (; row + lanes <= rows && j + piece <= columns; j += piece) {
+      Pack<T> square[piece];
+      for (int64_t i = 0; i < piece; ++i) square[i] = load<Pack<T>>(from + (j + i) * tile_rows + row);
+      transpose_pieces(square);
+      for (int64_t i = 0; i < piece; ++i) {
+        T* at = to + (row + i) * stride + j;
+        store_piece<0>(at, square[i]);
+        if constexpr (register_bytes >= 32) store_piece<1>(at + piece * stride, square[i]);
+        if constexpr (register_bytes >= 64) {
+          store_piece<2>(at + 2 * piece * stride, square[i]);
+          store_piece<3>(at + 3 * piece * stride, square[i]);
+        }
+      }
     }
+    for (; j < columns; ++j)
+      for (int64_t v = row; v < (row + lanes < rows ? row + lanes : rows); ++v)
+        to[v * stride + j] = from[j * tile_rows + v];
   }
 }
 

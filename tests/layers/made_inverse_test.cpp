@@ -1,6 +1,6 @@
-// The way back through autoregressive layers, each hidden unit computed once, against one pass of the whole network for
-// each feature, which is what the layer does where gradients are recorded: for every kind of network, map and order,
-// and every instruction set of this machine.
+// Autoregressive layers without gradients, in tiles of rows, against what they do where gradients are recorded: the way
+// back, each hidden unit computed once, against one pass of the whole network for each feature, and the way there. For
+// every kind of network, map and order, and every instruction set of this machine.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -68,6 +68,14 @@ void expect_same(Layer& layer, const std::vector<int64_t>& batch, double toleran
   const auto got = filled(layer, y, context), want = passed(layer, y, context);
   EXPECT_LE(difference(got.value, want.value), tolerance);
   EXPECT_LE(difference(got.log_det, want.log_det), tolerance);
+  // The way there has two ways of its own: in tiles, and recording gradients.
+  const auto x = want.value, graph = x.detach().clone().requires_grad_();
+  const auto recorded = layer.forward(graph, context);
+  torch::NoGradGuard no_grad;
+  const auto there = layer.forward(x, context);
+  EXPECT_FALSE(there.value.requires_grad());
+  EXPECT_LE(difference(there.value, recorded.value), tolerance);
+  EXPECT_LE(difference(there.log_det, recorded.log_det), tolerance);
 }
 
 class MadeInverse : public ::testing::TestWithParam<CpuCapability> {
