@@ -72,6 +72,7 @@ int main(int argc, char** argv) {
       };
       add("log_prob", log_prob, 4096);
       add("sample", sample, 4096);
+      add("sample", sample, 1);
       add("nets", net_step, 256);
       add("step", step, 256);
     }
