@@ -38,21 +38,16 @@ Degrees repeated_each(const Degrees& degrees, int64_t times) {
   return all;
 }
 
-/// A child of a module by its name, or null.
-template <class Child>
-const Child* child(const torch::nn::Module& module, const std::string& name) {
-  const auto children = module.named_children();
-  const auto* found = children.find(name);
-  return found == nullptr ? nullptr : dynamic_cast<const Child*>(found->get());
-}
-
 MadePlan::Map map_of(const torch::nn::LinearImpl* linear) {
   return linear == nullptr ? MadePlan::Map{} : MadePlan::Map{linear->weight, linear->bias};
 }
 
-/// Batch normalisation by the running statistics, as a scale and a shift.
-void add_norm(MadePlan::Step& step, const torch::nn::BatchNorm1dImpl* norm) {
-  if (norm == nullptr) return;
+/// Adds the batch normalisation that a block has under a name, if it has, as a scale and a shift.
+void add_norm(MadePlan::Step& step, const MaskedBlock& block, const std::string& name) {
+  const auto children = block.named_children();
+  const auto* found = children.find(name);
+  if (found == nullptr) return;
+  const auto* norm = (*found)->as<torch::nn::BatchNorm1d>();
   step.scale = norm->weight * at::rsqrt(norm->running_var + norm->options.eps());
   step.shift = norm->bias - norm->running_mean * step.scale;
 }
@@ -169,17 +164,15 @@ class Made : public MaskedNet {
     int next = sum + 1;
     for (const auto& block : blocks_) {
       const int before = next++, between = next++;
+      const auto maps = block->maps();  // the first, the second, and the gate if there is one
       MadePlan::Step start{.activation = activation, .source = sum, .target = before};
-      add_norm(start, child<torch::nn::BatchNorm1dImpl>(*block, "norm1"));
-      MadePlan::Step middle{.map = map_of(child<torch::nn::LinearImpl>(*block, "first")),
-                            .activation = activation,
-                            .source = before,
-                            .target = between};
-      add_norm(middle, child<torch::nn::BatchNorm1dImpl>(*block, "norm2"));
+      add_norm(start, *block, "norm1");
+      MadePlan::Step middle{.map = map_of(maps[0]), .activation = activation, .source = before, .target = between};
+      add_norm(middle, *block, "norm2");
       plan.steps.push_back(start);
       plan.steps.push_back(middle);
-      plan.steps.push_back({.map = map_of(child<torch::nn::LinearImpl>(*block, "second")),
-                            .gate = map_of(child<torch::nn::LinearImpl>(*block, "gate")),
+      plan.steps.push_back({.map = map_of(maps[1]),
+                            .gate = map_of(maps.size() > 2 ? maps[2] : nullptr),
                             .source = between,
                             .target = sum,
                             .add = true});

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -14,6 +15,7 @@
 #include <algorithm>
 
 #include "diffeo/layers/base/cpu_capability.h"
+#include "diffeo/layers/base/gradient_place.h"
 #include "diffeo/layers/nets/masked_linear_cpu.h"
 
 namespace diffeo {
@@ -161,13 +163,12 @@ Tensor product_by_x(const Tensor& by_out, const Weight<T>& weight) {
   return by_x;
 }
 
-/// by_out^T (U, R) x (R, I), with zeros where a unit sees nothing.
+/// by_weight = by_out^T (U, R) x (R, I), with zeros where a unit sees nothing.
 template <class T>
-Tensor product_by_weight(const Tensor& by_out, const Tensor& x, const Weight<T>& weight) {
+void product_by_weight(const Tensor& by_out, const Tensor& x, const Weight<T>& weight, const Tensor& by_weight) {
   const auto& kernels = cpu_kernels<T>();
   const int64_t rows = x.size(0), units = weight.units, inputs = weight.inputs, width = kernels.width,
                 panels = (inputs + width - 1) / width;
-  auto by_weight = at::empty({units, inputs}, x.options());
   const T *from = by_out.const_data_ptr<T>(), *points = x.const_data_ptr<T>();
   T* to = by_weight.template mutable_data_ptr<T>();
   at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
@@ -194,7 +195,6 @@ Tensor product_by_weight(const Tensor& by_out, const Tensor& x, const Weight<T>&
   });
   for (int64_t u = 0; u < units; ++u)
     std::fill(to + u * inputs + (rows > 0 ? weight.seen[u] : 0), to + (u + 1) * inputs, T(0));
-  return by_weight;
 }
 
 struct MaskedLinearNode : torch::autograd::Function<MaskedLinearNode> {
@@ -219,9 +219,9 @@ struct MaskedLinearNode : torch::autograd::Function<MaskedLinearNode> {
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "masked_linear_backward", [&] {
       const Weight<scalar_t> w(weight, seen);
       if (ctx->needs_input_grad(0)) by[0] = product_by_x(by_out, w);
-      if (ctx->needs_input_grad(1)) by[1] = product_by_weight(by_out, x.contiguous(), w);
+      if (ctx->needs_input_grad(1)) product_by_weight(by_out, x.contiguous(), w, by[1] = gradient_for(weight));
     });
-    if (ctx->needs_input_grad(2)) by[2] = by_out.sum(0);
+    if (ctx->needs_input_grad(2)) at::sum_out(by[2] = gradient_for(saved[2]), by_out, 0);
     return by;
   }
 
