@@ -88,7 +88,7 @@ class Units {
   }
 
   void transpose(const T* from, int64_t columns, int64_t rows, T* to) const {
-    kernels_.transpose(from, columns, rows, to, columns);
+    kernels_.transpose(from, columns, rows, to);
   }
 
   /// All features at once: points (rows, D) from `row` on to outputs (rows, D * P), with room for (D * P, tile_rows).

@@ -182,7 +182,7 @@ void outputs(const UnitProgram<T>& program, int64_t feature, int64_t degree, con
 }
 
 template <class T>
-void transpose(const T* from, int64_t columns, int64_t rows, T* to, int64_t stride) {
+void transpose(const T* from, int64_t columns, int64_t rows, T* to) {
   constexpr int64_t lanes = pack_size<T>, piece = piece_size<T>;
   for (int64_t row = 0; row < rows; row += lanes) {
     int64_t j = 0;
@@ -191,18 +191,18 @@ void transpose(const T* from, int64_t columns, int64_t rows, T* to, int64_t stri
       for (int64_t i = 0; i < piece; ++i) square[i] = load<Pack<T>>(from + (j + i) * tile_rows + row);
       transpose_pieces(square);
       for (int64_t i = 0; i < piece; ++i) {
-        T* at = to + (row + i) * stride + j;
+        T* at = to + (row + i) * columns + j;
         store_piece<0>(at, square[i]);
-        if constexpr (register_bytes >= 32) store_piece<1>(at + piece * stride, square[i]);
+        if constexpr (register_bytes >= 32) store_piece<1>(at + piece * columns, square[i]);
         if constexpr (register_bytes >= 64) {
-          store_piece<2>(at + 2 * piece * stride, square[i]);
-          store_piece<3>(at + 3 * piece * stride, square[i]);
+          store_piece<2>(at + 2 * piece * columns, square[i]);
+          store_piece<3>(at + 3 * piece * columns, square[i]);
         }
       }
     }
     for (; j < columns; ++j)
       for (int64_t v = row; v < (row + lanes < rows ? row + lanes : rows); ++v)
-        to[v * stride + j] = from[j * tile_rows + v];
+        to[v * columns + j] = from[j * tile_rows + v];
   }
 }
 

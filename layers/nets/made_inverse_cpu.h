@@ -52,8 +52,8 @@ struct UnitKernels {
   void (*fill)(const UnitProgram<T>& program, int64_t degree, T* tile);
   /// The outputs (P, tile_rows) of a feature of a degree, when all units of lower degrees are in the tile.
   void (*outputs)(const UnitProgram<T>& program, int64_t feature, int64_t degree, const T* tile, T* to);
-  /// from (columns, tile_rows) to the first `rows` rows of (rows, columns), which lie `stride` apart.
-  void (*transpose)(const T* from, int64_t columns, int64_t rows, T* to, int64_t stride);
+  /// from (columns, tile_rows) to the first `rows` rows of (rows, columns).
+  void (*transpose)(const T* from, int64_t columns, int64_t rows, T* to);
 };
 
 }  // namespace diffeo::made
