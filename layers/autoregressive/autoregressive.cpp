@@ -1,10 +1,13 @@
 #include "diffeo/layers/autoregressive/autoregressive.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "diffeo/layers/base/error.h"
 #include "diffeo/layers/base/registry.h"
-#include "diffeo/layers/nets/made.h"
 
 namespace diffeo {
 namespace {
@@ -35,6 +38,7 @@ Autoregressive::Autoregressive(const Options& options)
                         .context = options.context,
                         .outputs = map_->parameters(),
                         .periodic = map_->domain().circular};
+  affine_ = affine_tile_of(map_->spec());
   net_ = within("net", [&] { return build_made(options.net, shape, identities(*map_, options.features)); });
   register_module("net", net_);
   sequence_.resize(options.features);
@@ -56,6 +60,64 @@ Mapped Autoregressive::map(const Tensor& x, const Tensor& context) {
 }
 
 Mapped Autoregressive::unmap(const Tensor& y, const Tensor& context) {
+  try {
+    const auto plan = gradients_wanted(*net_, y, context) ? std::nullopt : net_->plan();
+    return plan ? unmap_filling(y, context, *plan) : unmap_passing(y, context);
+  } catch (const Error&) {
+    // The map saw a column of one feature, in a part of the rows. A point outside of its codomain is so for any
+    // parameters: seen among the others, it is named by its row and feature.
+    torch::NoGradGuard no_grad;
+    map_->inverse(y, at::tensor(identities(*map_, options_.features), y.options()).view({options_.features, -1}));
+    throw;
+  }
+}
+
+/// Fills each hidden unit once. Points lie features-major meanwhile, with room for whole tiles.
+Mapped Autoregressive::unmap_filling(const Tensor& y, const Tensor& context, const MadePlan& plan) const {
+  const auto D = options_.features, rows = y.numel() / D;
+  const auto room = (rows + made::tile_rows - 1) / made::tile_rows * made::tile_rows;
+  auto points = at::zeros({D, room}, y.options()), log_det = at::zeros({room}, y.options());
+  points.narrow(1, 0, rows).copy_(y.reshape({rows, D}).t());
+  const auto flat_context = context.defined() ? context.reshape({rows, context.size(-1)}) : context;
+  if (affine_)
+    solve_affine(plan, flat_context, rows, points, log_det);
+  else
+    solve_any(plan, flat_context, rows, points, log_det);
+  return {points.narrow(1, 0, rows).t().contiguous().view(y.sizes()),
+          log_det.narrow(0, 0, rows).view(y.sizes().slice(0, y.dim() - 1))};
+}
+
+/// In place: columns of y become those of x.
+void Autoregressive::solve_any(const MadePlan& plan, const Tensor& context, int64_t rows, const Tensor& points,
+                               const Tensor& log_det) const {
+  solve_columns(plan, context, rows, [&](int64_t feature, int64_t begin, const Tensor& parameters) {
+    const auto count = parameters.size(0);
+    const auto column = points[feature].narrow(0, begin, count).unsqueeze(-1);
+    const auto [value, one] = map_->inverse(column, parameters);
+    column.copy_(value);
+    log_det.narrow(0, begin, count).add_(one);
+    return value;
+  });
+}
+
+void Autoregressive::solve_affine(const MadePlan& plan, const Tensor& context, int64_t rows, const Tensor& points,
+                                  const Tensor& log_det) const {
+  AT_DISPATCH_FLOATING_TYPES(points.scalar_type(), "autoregressive", [&] {
+    const auto kernel = AffineTile::kernel<scalar_t>();
+    const auto cap = static_cast<scalar_t>(affine_->cap);
+    const auto room = points.size(1);
+    auto *all = points.mutable_data_ptr<scalar_t>(), *sums = log_det.mutable_data_ptr<scalar_t>();
+    solve_tiles<scalar_t>(plan, context, rows,
+                          [=, this](int64_t feature, int64_t begin, const scalar_t* parameters, scalar_t* value) {
+                            scalar_t* column = all + feature * room + begin;
+                            kernel(affine_->scale, cap, column, parameters, value, sums + begin);
+                            std::copy_n(value, made::tile_rows, column);
+                          });
+  });
+}
+
+/// Passes through the whole network for each feature, recording gradients.
+Mapped Autoregressive::unmap_passing(const Tensor& y, const Tensor& context) {
   // Features not yet known are zeros, which no mask lets through to the parameters in use.
   std::vector<Tensor> columns(options_.features, at::zeros_like(y.narrow(-1, 0, 1)));
   Tensor log_det;

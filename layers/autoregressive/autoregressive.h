@@ -1,7 +1,8 @@
 #pragma once
 
+#include "diffeo/layers/autoregressive/affine_tile.h"
 #include "diffeo/layers/base/univariate.h"
-#include "diffeo/layers/nets/net.h"
+#include "diffeo/layers/nets/made.h"
 
 namespace diffeo {
 
@@ -10,9 +11,12 @@ namespace diffeo {
 ///
 ///   y_i = map(x_i; net_i(x_1 ... x_(i-1), c)),   log_det = that of the map
 ///
-/// Forward (from data, for densities) is one pass of the network; inverse is D of them, one feature after another.
-/// Wrap the layer in Inverse to sample in one pass (an inverse autoregressive flow). With batch normalisation, the two
-/// are inverse to each other in evaluation mode only.
+/// Forward (from data, for densities) is one pass of the network. Inverse finds one feature after another: at the cost
+/// of one pass too, each hidden unit being computed once (made_inverse.h), where no gradients are recorded (under
+/// NoGradGuard, or with nothing that requires one) and the layer is on the CPU; otherwise, for training through the
+/// inverse, and in training with dropout or batch normalisation, in D passes that autograd sees.
+/// Wrap the layer in Inverse for training through samples in one pass (an inverse autoregressive flow). With batch
+/// normalisation, the two are inverse to each other in evaluation mode only.
 ///
 /// Papamakarios et al., "Masked Autoregressive Flow", 2017, https://arxiv.org/abs/1705.07057, eq. 3-5;
 /// Kingma et al., "Inverse Autoregressive Flow", 2016, https://arxiv.org/abs/1606.04934.
@@ -45,12 +49,19 @@ class Autoregressive : public Layer {
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
 
+  Mapped unmap_filling(const Tensor& y, const Tensor& context, const MadePlan& plan) const;
+  void solve_any(const MadePlan& plan, const Tensor& context, int64_t rows, const Tensor& points,
+                 const Tensor& log_det) const;
+  void solve_affine(const MadePlan& plan, const Tensor& context, int64_t rows, const Tensor& points,
+                    const Tensor& log_det) const;
+  Mapped unmap_passing(const Tensor& y, const Tensor& context);
   Tensor parameters_from(const Tensor& x, const Tensor& context);
 
   Options options_;
   UnivariatePtr map_;
-  std::vector<int64_t> sequence_;  ///< the features in their order
-  NetPtr net_;
+  std::optional<AffineTile> affine_;  ///< if that is what the map is
+  std::vector<int64_t> sequence_;     ///< the features in their order
+  MaskedNetPtr net_;
 };
 
 }  // namespace diffeo

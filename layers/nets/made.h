@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "diffeo/layers/nets/made_inverse.h"
 #include "diffeo/layers/nets/net.h"
 
 namespace diffeo {
@@ -14,6 +17,19 @@ struct MadeShape {
   bool periodic = false;  ///< the features are angles: the network sees their cosine and sine
 };
 
+/// A network whose outputs for a feature see the features before it only.
+class MaskedNet : public Net {
+ public:
+  /// What to do for each degree, so that features can be found one by one at the cost of one pass (made_inverse.h).
+  /// None where the rows of a batch do not stand alone (dropout and batch normalisation in training), on other devices
+  /// than the CPU, in other types than float32 and float64, and for a single feature, which takes one pass anyway.
+  virtual std::optional<MadePlan> plan() const = 0;
+};
+using MaskedNetPtr = std::shared_ptr<MaskedNet>;
+
+/// Whether autograd would record what a network does with these tensors; `context` may be undefined.
+bool gradients_wanted(const Module& net, const Tensor& x, const Tensor& context);
+
 /// A masked dense network (*batch, D), (*batch, context) -> (*batch, D * P): one pass gives every feature's outputs.
 ///
 /// The hidden units have degrees too and are sorted by them: a unit of degree d sees the units of the layer before
@@ -25,7 +41,7 @@ struct MadeShape {
 /// Spline Flows", 2019, https://arxiv.org/abs/1906.04032, appendix B.
 ///
 /// Throws SpecError as build_net does. The last map starts as in build_net, with `last_bias` of D * P values.
-NetPtr build_made(const NetOptions& options, const MadeShape& shape, const std::vector<double>& last_bias = {});
+MaskedNetPtr build_made(const NetOptions& options, const MadeShape& shape, const std::vector<double>& last_bias = {});
 
 /// Degrees of D features: 1 ... D for the order `natural`, D ... 1 for `reverse`, or `random` by a seed.
 /// Throws SpecError for another order.
