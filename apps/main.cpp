@@ -8,6 +8,7 @@
 #include "diffeo/apps/signals.h"
 #include "diffeo/apps/subcommands.h"
 #include "diffeo/data/damaged_files.h"
+#include "diffeo/layers/base/memory.h"
 #include "diffeo/layers/base/options.h"
 
 namespace diffeo::apps {
@@ -116,6 +117,7 @@ int guarded(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   diffeo::end_cleanly_on_damaged_files();
+  diffeo::keep_freed_memory();
   const int code = diffeo::apps::guarded({argv + 1, argv + argc});
   // Everything is written and closed by now. What libraries would still do at exit takes time, and HDF5 crashes in it
   // over a file that the disk had no room for.

@@ -18,6 +18,7 @@
 
 #include "diffeo/data/splits.h"
 #include "diffeo/flows/recipes.h"
+#include "diffeo/layers/base/memory.h"
 #include "diffeo/trainers/fit.h"
 
 namespace {
@@ -114,6 +115,7 @@ void print_table(const Results& ours, const Results& peers) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  keep_freed_memory();
   std::map<std::string, std::string> options{
       {"--data", ""},       {"--sets", "uci_magic,power,miniboone_head,bsds300,pzflow_galaxy"},
       {"--seeds", "0,1,2"}, {"--like", "zuko,nflows"},

@@ -1,6 +1,5 @@
 #include "diffeo/layers/base/gradient_place.h"
 
-#include <ATen/ops/alias.h>
 #include <ATen/ops/empty.h>
 
 #include <mutex>
@@ -48,7 +47,7 @@ Tensor gradient_for(const Tensor& parameter) {
   if (found == places().end() || !found->second.free) return at::empty(parameter.sizes(), parameter.options());
   found->second.free = false;
   // Another tensor on the same memory: autograd adopts what nobody else refers to.
-  return at::alias(found->second.tensor);
+  return found->second.tensor.variable_data();
 }
 
 }  // namespace diffeo

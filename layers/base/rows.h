@@ -24,7 +24,8 @@ DIFFEO_HD void store_some(T* to, Pack<T> value, int64_t count, int64_t stride = 
     if (v < count) to[v * stride] = value[v];
 }
 
-/// Adds up log slopes along rows, in double whatever T is.
+/// Adds up log slopes along rows, in double whatever T is: in four sums that take turns, since each addition waits for
+/// the one before. Which sum a number goes to depends on its column alone, so that a row has one result.
 template <class T>
 class RowSums {
  public:
@@ -33,11 +34,13 @@ class RowSums {
   void add(const T* values, int64_t count) {
     for (int64_t i = 0; i < count;) {
       const int64_t left = columns_ - column_, stop = count - i < left ? count : i + left;
-      column_ += stop - i;
-      for (; i < stop; ++i) total_ += static_cast<double>(values[i]);
+      for (; i < stop && column_ % 4 != 0; ++i) total_[column_++ % 4] += static_cast<double>(values[i]);
+      for (; i + 4 <= stop; i += 4, column_ += 4)
+        for (int k = 0; k < 4; ++k) total_[k] += static_cast<double>(values[i + k]);
+      for (; i < stop; ++i) total_[column_++ % 4] += static_cast<double>(values[i]);
       if (column_ < columns_) return;
-      *next_++ = static_cast<T>(total_);
-      total_ = 0;
+      *next_++ = static_cast<T>((total_[0] + total_[1]) + (total_[2] + total_[3]));
+      for (double& total : total_) total = 0;
       column_ = 0;
     }
   }
@@ -45,7 +48,7 @@ class RowSums {
  private:
   T* next_;
   int64_t columns_, column_ = 0;
-  double total_ = 0;
+  double total_[4] = {};
 };
 
 /// Gives each row's number to every element of the row.

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 namespace diffeo {
 namespace {
 
@@ -29,17 +31,25 @@ void copy_features(const Tensor& whole, const Tensor& part, const Tensor& index)
   }
   const auto count = index.size(0), features = whole.size(-1), rows = count == 0 ? 0 : part.numel() / count;
   const auto* at = index.const_data_ptr<int64_t>();
+  bool in_one = true;  // as the halves are
+  for (int64_t i = 1; i < count; ++i) in_one = in_one && at[i] == at[0] + i;
   AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, whole.scalar_type(), "diffeo::features", [&] {
     if constexpr (split) {
       const auto* from = whole.const_data_ptr<scalar_t>();
       auto* to = part.mutable_data_ptr<scalar_t>();
       for (int64_t row = 0; row < rows; ++row, from += features, to += count)
-        for (int64_t i = 0; i < count; ++i) to[i] = from[at[i]];
+        if (in_one)
+          std::copy_n(from + at[0], count, to);
+        else
+          for (int64_t i = 0; i < count; ++i) to[i] = from[at[i]];
     } else {
       const auto* from = part.const_data_ptr<scalar_t>();
       auto* to = whole.mutable_data_ptr<scalar_t>();
       for (int64_t row = 0; row < rows; ++row, from += count, to += features)
-        for (int64_t i = 0; i < count; ++i) to[at[i]] = from[i];
+        if (in_one)
+          std::copy_n(from, count, to + at[0]);
+        else
+          for (int64_t i = 0; i < count; ++i) to[at[i]] = from[i];
     }
   });
 }
@@ -47,6 +57,7 @@ void copy_features(const Tensor& whole, const Tensor& part, const Tensor& index)
 class Split : public torch::autograd::Function<Split> {
  public:
   static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& first, const Tensor& second) {
+    const at::AutoDispatchBelowADInplaceOrView below;
     const auto whole = x.contiguous();
     auto x_first = like(x, first.size(0)), x_second = like(x, second.size(0));
     copy_features<true>(whole, x_first, first);
@@ -64,6 +75,7 @@ class Join : public torch::autograd::Function<Join> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x_first, const Tensor& x_second, const Tensor& first,
                         const Tensor& second) {
+    const at::AutoDispatchBelowADInplaceOrView below;
     auto whole = like(x_first, first.size(0) + second.size(0));
     copy_features<false>(whole, x_first.contiguous(), first);
     copy_features<false>(whole, x_second.contiguous(), second);

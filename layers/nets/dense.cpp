@@ -290,6 +290,7 @@ std::vector<Tensor> contiguous(std::vector<Tensor> tensors) {
 /// The output, and the slots that were filled on the way.
 std::pair<Tensor, Tensor> forward_pass(const Shape& shape, const Tensor& x, const Tensor& context,
                                        at::TensorList parameters, bool keep) {
+  const at::AutoDispatchBelowADInplaceOrView below;
   Tensor slots, output;
   const auto dense = contiguous(parameters.vec());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense", [&] {
@@ -325,6 +326,7 @@ class Dense : public torch::autograd::Function<Dense> {
     const auto &x = saved[0], &context = saved[1], &slots = saved[2];
     const auto parameters = contiguous({saved.begin() + 3, saved.end()});
     if (at::GradMode::is_enabled()) return by_reference(shape, x, context, parameters, grads);
+    const at::AutoDispatchBelowADInplaceOrView below;
     variable_list result;
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense_backward", [&] {
       auto gradients = Network<scalar_t>(shape, parameters, x.size(0))
