@@ -42,9 +42,9 @@ Json flow_spec(const std::string& like, const ColumnStatistics& statistics, uint
   options.mask = like == "zuko" ? "half" : "alternating";
   options.linear = like == "zuko" ? "permutation" : "lu";
   // nflows divides by the root of the width. zuko does not, and takes the exponentials of its slopes where we have
-  // softplus: a temperature below 1 makes up for the slower start (1 in its place: pzflow_galaxy 0.07 nats worse,
-  // uci_magic the same, miniboone_head 0.7 better).
-  options.temperature = like == "zuko" ? 0.85 : 0;
+  // softplus, which starts slower: a temperature below 1 makes up for it. With 1, pzflow_galaxy and bsds300 are 0.1 and
+  // 0.3 nats worse; with 0.6, bsds300 is 0.2 better, and miniboone_head is learned by heart.
+  options.temperature = like == "zuko" ? 0.8 : 0;
   options.seed = static_cast<int64_t>(seed);
   auto spec = recipe("nsf", options);
   const auto list = [](const Tensor& column) {
