@@ -92,7 +92,7 @@ class Contestant:
         self.turn(1)  # compiles, and is not counted
         if self.times and self.last_wall < 60e3:
             self.turn(1)
-        self.seconds = self.last_wall / 1e3 if self.times else 0
+        self.seconds = self.times[-1] / 1e3 if self.times else 0
         self.times = []
 
     def turn(self, runs=None):
@@ -135,8 +135,9 @@ def milliseconds(value):
 
 
 def cell(ours, theirs, on_gpu):
+    """Ratio of the medians (of the bests): medians, and on a GPU peaks of memory."""
     if not ours or not theirs:
-        return "failed"
+        return " / ".join(milliseconds(one["median"]) if one else "failed" for one in (ours, theirs))
     text = (f"**{theirs['median'] / ours['median']:.2f}** ({theirs['best'] / ours['best']:.2f}): "
             f"{milliseconds(ours['median'])} / {milliseconds(theirs['median'])}")
     if on_gpu:
@@ -159,6 +160,8 @@ def machine(arguments):
 
 
 def peers_table(arguments, programs, clock, record):
+    """Prints the table, and gives what failed, unless it is torch.compile's failure."""
+    failures = []
     on_gpu = arguments.device != "cpu"
     print("| work | beside | parameters, ours / theirs | " + " | ".join(OPERATIONS.values()) + " |")
     print("| --- " * (3 + len(OPERATIONS)) + "|", flush=True)
@@ -180,10 +183,13 @@ def peers_table(arguments, programs, clock, record):
                 results[what] = compare([ours, *theirs], what, arguments.runs)
             for i, peer in enumerate(theirs):
                 cells = [cell(results[what][0], results[what][i + 1], on_gpu) for what in OPERATIONS]
-                print(f"| {work} | {peer.name} | {ours.parameters} / {peer.parameters} | " + " | ".join(cells) + " |",
+                print(f"| {work} | {peer.name} | {ours.parameters or '-'} / {peer.parameters or '-'} | " + " | ".join(cells) + " |",
                       flush=True)
+                sound = all(results[what][0] and (results[what][i + 1] or "+" in peer.name) for what in OPERATIONS)
+                failures += [] if sound else [f"{work} {peer.name}"]
                 record.append({"work": work, "peer": peer.name, "parameters": [ours.parameters, peer.parameters],
                                **{what: [results[what][0], results[what][i + 1]] for what in OPERATIONS}})
+    return failures
 
 
 def products_table(arguments, programs, clock, record):
@@ -241,7 +247,7 @@ def main():
     print(f"{time.strftime('%Y-%m-%d')}: {record['machine']}. Each cell: ratio of the medians, above 1 ours is faster (of "
           "the bests): medians, ours / theirs, ms.\n")
     try:
-        peers_table(arguments, programs, clock, record["peers"])
+        failures = peers_table(arguments, programs, clock, record["peers"])
         if arguments.device == "cpu":
             print("\nOur training step beside its own bare matrix products, best of each:\n")
             products_table(arguments, programs, clock, record["products"])
@@ -251,6 +257,8 @@ def main():
         if arguments.json:
             with open(arguments.json, "w") as file:
                 json.dump(record, file, indent=1)
+    if failures:
+        sys.exit(f"failed: {', '.join(failures)}")
 
 
 if __name__ == "__main__":

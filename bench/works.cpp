@@ -1,7 +1,8 @@
 #include "diffeo/bench/works.h"
 
-#include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "diffeo/flows/recipes.h"
@@ -10,8 +11,10 @@ namespace diffeo::bench {
 namespace {
 
 std::vector<Work> read_works() {
-  std::ifstream file(DIFFEO_WORKS);
-  check(file.good(), DIFFEO_WORKS, ": cannot be read");
+  const char* given = std::getenv("DIFFEO_WORKS");  // where the source tree has moved since it was built
+  const std::string name = given ? given : DIFFEO_WORKS;
+  std::ifstream file(name);
+  check(file.good(), name, ": cannot be read");
   std::vector<Work> works;
   const auto table = Json::parse(file);
   for (const auto& [name, sizes] : table.items())

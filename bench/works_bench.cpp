@@ -150,7 +150,8 @@ class Server {
     if (what == "products") result["operations"] = runner_->products().operations();
     return result;
   } catch (const std::exception& error) {
-    return {{"error", error.what()}};
+    const std::string text = error.what();
+    return {{"error", text.substr(0, text.find('\n'))}};  // LibTorch appends the stack
   }
 
  private:
