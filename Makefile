@@ -23,8 +23,8 @@ accept: build  ## the longer experiments
 	ctest --test-dir build -L acceptance --output-on-failure
 
 bench: bench-programs peers  ## ours and theirs in one run: the tables of docs/performance.md, in half an hour
-	.deps/peers/bin/python bench/peers.py --threads 1
-	.deps/peers/bin/python bench/peers.py --threads 2
+	python3 bench/peers.py --threads 1
+	python3 bench/peers.py --threads 2
 
 bench-quick: setup  ## our training steps against their own matrix products, in half a minute
 	@cmake --preset cpu -DDIFFEO_BENCH=ON > build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
@@ -33,7 +33,7 @@ bench-quick: setup  ## our training steps against their own matrix products, in 
 
 bench-programs: setup
 	cmake --preset cpu -DDIFFEO_BENCH=ON > /dev/null
-	cmake --build --preset cpu --parallel $(JOBS)
+	cmake --build --preset cpu --parallel $(JOBS) --target bench_programs
 
 peers:  ## the other libraries, each kind in an environment of its own
 	@bench/peers_setup.sh
