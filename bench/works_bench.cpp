@@ -15,6 +15,7 @@
 
 #include "diffeo/bench/bare_products.h"
 #include "diffeo/bench/works.h"
+#include "diffeo/layers/base/memory.h"
 #include "diffeo/trainers/objective.h"
 #include "diffeo/trainers/optimizer.h"
 
@@ -198,6 +199,7 @@ int main(int argc, char** argv) try {
     }
   }
   at::set_num_threads(std::stoi(options["--threads"]));
+  keep_freed_memory();  // as the program diffeo does
   const torch::Device device(options["--device"]);
   if (mode == "--quick") {
     quick();
