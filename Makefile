@@ -1,6 +1,6 @@
 # The two commands: `make demo` (from nothing to a trained flow and a picture) and `make test`.
 # `make` alone sets up and builds; programs are in build/bin.
-.PHONY: all setup build test demo accept bench cuda asan format docs clean
+.PHONY: all setup build test demo accept bench bench-quick bench-programs peers cuda asan format docs clean
 JOBS ?= 2
 
 all: build
@@ -22,9 +22,21 @@ demo: build
 accept: build  ## the longer experiments
 	ctest --test-dir build -L acceptance --output-on-failure
 
-bench: setup
+bench: bench-programs peers  ## ours and theirs in one run: the tables of docs/performance.md, in half an hour
+	python3 bench/peers.py --threads 1
+	python3 bench/peers.py --threads 2
+
+bench-quick: setup  ## our training steps against their own matrix products, in half a minute
+	@cmake --preset cpu -DDIFFEO_BENCH=ON > build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
+	@cmake --build --preset cpu --parallel $(JOBS) --target works_bench > build/bench.log || { cat build/bench.log; exit 1; }
+	@build/bin/works_bench --quick
+
+bench-programs: setup
 	cmake --preset cpu -DDIFFEO_BENCH=ON > /dev/null
-	cmake --build --preset cpu --parallel $(JOBS)
+	cmake --build --preset cpu --parallel $(JOBS) --target bench_programs
+
+peers:  ## the other libraries, each kind in an environment of its own
+	@bench/peers_setup.sh
 
 cuda: setup  ## needs nvcc, no GPU
 	cmake --preset cuda > /dev/null

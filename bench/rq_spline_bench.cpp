@@ -1,4 +1,5 @@
-// What one element of the spline costs, by instruction set, type, number of bins and direction. One thread.
+// What one element of the spline costs, by instruction set, type, number of bins and direction, with rows (items) and
+// bytes per second (bench/limits_bench.cpp says what the machine can do). One thread.
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -25,6 +26,18 @@ struct Setting {
   }
 };
 
+/// What every spline counts: nanoseconds for each element, rows, and the bytes that it cannot avoid to read or write.
+void count(benchmark::State& state, const torch::Tensor& x, const torch::Tensor& parameters, bool backward) {
+  state.counters["per_element"] = benchmark::Counter(
+      static_cast<double>(x.numel()), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  state.SetItemsProcessed(state.iterations() * x.size(0));
+  // Forward: x, parameters in; values, log-dets out. Backward: those in again, with two gradients; as many out as in.
+  const auto values = x.numel(), log_dets = x.size(0);
+  const auto numbers =
+      backward ? 3 * values + log_dets + 2 * parameters.numel() : 2 * values + log_dets + parameters.numel();
+  state.SetBytesProcessed(state.iterations() * numbers * static_cast<int64_t>(x.element_size()));
+}
+
 /// Parameters of their own for 1024 x 4 elements, or one set for each of four columns.
 void spline(benchmark::State& state, const Setting& setting) {
   const CpuCapabilityGuard guard(setting.capability);
@@ -40,8 +53,7 @@ void spline(benchmark::State& state, const Setting& setting) {
   } else {
     for (auto _ : state) benchmark::DoNotOptimize(apply(x, parameters, shape, setting.inverse));
   }
-  state.counters["per_element"] = benchmark::Counter(
-      static_cast<double>(x.numel()), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  count(state, x, parameters, setting.backward);
 }
 
 /// The same in plain tensor operations.
@@ -54,8 +66,7 @@ void composed(benchmark::State& state, bool backward) {
     const auto [value, log_det] = reference(x, raw, shape, false);
     if (backward) torch::autograd::grad({value.sum() + log_det.sum()}, {x, raw});
   }
-  state.counters["per_element"] = benchmark::Counter(
-      static_cast<double>(x.numel()), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  count(state, x, raw, backward);
 }
 
 }  // namespace
