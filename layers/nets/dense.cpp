@@ -289,13 +289,13 @@ std::vector<Tensor> contiguous(std::vector<Tensor> tensors) {
 
 /// The output, and the slots that were filled on the way.
 std::pair<Tensor, Tensor> forward_pass(const Shape& shape, const Tensor& x, const Tensor& context,
-                                       at::TensorList parameters, bool keep) {
+                                       at::TensorList parameters) {
   const at::AutoDispatchBelowADInplaceOrView below;
   Tensor slots, output;
   const auto dense = contiguous(parameters.vec());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense", [&] {
     Network<scalar_t> network(shape, dense, x.size(0));
-    const auto count = network.slots(keep);
+    const auto count = network.slots(true);
     slots = at::empty({count * network.slot_size()}, x.options());
     output = at::empty({x.size(0), network.outputs()}, x.options());
     network.forward(x, context, slots.mutable_data_ptr<scalar_t>(), count, output.mutable_data_ptr<scalar_t>());
@@ -303,12 +303,42 @@ std::pair<Tensor, Tensor> forward_pass(const Shape& shape, const Tensor& x, cons
   return {output, slots};
 }
 
+/// Numbers in the hidden units of a layer that stay in the second-level cache from one product to the next.
+constexpr int64_t hidden_in_cache = 1 << 16;
+
+/// The output alone, by so many rows at a time that their hidden units stay in the cache.
+Tensor output_of(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  Tensor output;
+  const auto dense = contiguous(parameters.vec());
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense", [&] {
+    const int64_t rows = x.size(0), width = dense[0].size(0);
+    const int64_t block = std::max<int64_t>(64, hidden_in_cache / std::max<int64_t>(width, 1) / 64 * 64);
+    const auto pass = [&](int64_t first, int64_t count) {
+      Network<scalar_t> network(shape, dense, count);
+      // Kept from one call to the next, as that of the backward pass.
+      thread_local std::vector<scalar_t> slots;
+      slots.resize(std::max<size_t>(slots.size(), network.slots(false) * network.slot_size()));
+      network.forward(x.narrow(0, first, count), context.defined() ? context.narrow(0, first, count) : context,
+                      slots.data(), network.slots(false), output.mutable_data_ptr<scalar_t>() + first * output.size(1));
+    };
+    output = at::empty({rows, dense.back().size(0)}, x.options());
+    const int64_t blocks = (rows + block - 1) / block;
+    if (blocks <= 1) return pass(0, rows);
+    at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+      const at::AutoDispatchBelowADInplaceOrView below_too;
+      for (int64_t i = begin; i < end; ++i) pass(i * block, std::min(block, rows - i * block));
+    });
+  });
+  return output;
+}
+
 class Dense : public torch::autograd::Function<Dense> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& given_context,
                         at::TensorList parameters, const Shape& shape) {
     const auto context = given_context.value_or(Tensor());
-    auto [output, slots] = forward_pass(shape, x, context, parameters, true);
+    auto [output, slots] = forward_pass(shape, x, context, parameters);
     ctx->saved_data["residual"] = shape.residual;
     ctx->saved_data["depth"] = shape.depth;
     ctx->saved_data["activation"] = shape.activation;
@@ -392,7 +422,7 @@ Tensor apply(const Shape& shape, const Tensor& x, const Tensor& context, at::Ten
                                      std::any_of(parameters.begin(), parameters.end(), wanted));
   auto output = differentiable
                     ? Dense::apply(rows, shape.gated ? std::optional(contexts) : std::nullopt, parameters, shape)
-                    : forward_pass(shape, rows, contexts, parameters, false).first;
+                    : output_of(shape, rows, contexts, parameters);
   if (x.dim() == 2) return output;
   auto sizes = x.sizes().vec();
   sizes.back() = output.size(-1);
