@@ -5,8 +5,9 @@
 
 Each library is timed beside our flow in the library's own architecture: a training step, log_prob of 4096 rows, 4096
 samples. A turn is two runs of ours, then two of each peer, of which the second counts: a program that has just been
-given the processor finds its caches cold (what takes longer than 0.2 s is run once a turn). With one thread a time is CPU time, which a busy machine disturbs least; with
-more, or on a GPU, wall time. Prints tables in Markdown; what it is doing goes to standard error.
+given the processor finds its caches cold (what takes longer than 0.2 s is run once a turn). With one thread a time is
+CPU time, which a busy machine disturbs least; with more, or on a GPU, wall time. Prints tables in Markdown; what it is
+doing goes to standard error.
 
 It needs the standard library only: ours is build/bin/works_bench, the peers are torch_peers.py and jax_peers.py beside
 this file, each run by the Python of its environment (bench/peers_setup.sh).
@@ -183,8 +184,8 @@ def peers_table(arguments, programs, clock, record):
                 results[what] = compare([ours, *theirs], what, arguments.runs)
             for i, peer in enumerate(theirs):
                 cells = [cell(results[what][0], results[what][i + 1], on_gpu) for what in OPERATIONS]
-                print(f"| {work} | {peer.name} | {ours.parameters or '-'} / {peer.parameters or '-'} | " + " | ".join(cells) + " |",
-                      flush=True)
+                counts = f"{ours.parameters or '-'} / {peer.parameters or '-'}"
+                print(" | ".join([f"| {work}", peer.name, counts, *cells]) + " |", flush=True)
                 sound = all(results[what][0] and (results[what][i + 1] or "+" in peer.name) for what in OPERATIONS)
                 failures += [] if sound else [f"{work} {peer.name}"]
                 record.append({"work": work, "peer": peer.name, "parameters": [ours.parameters, peer.parameters],
@@ -203,8 +204,8 @@ def products_table(arguments, programs, clock, record):
             steps, products = [], []
             try:
                 for _ in range(arguments.runs):
-                    answer = programs["ours"].ask(work, like, "step", 2)
-                    steps.append(answer["times"][-1][clock])
+                    answer = programs["ours"].ask(work, like, "step", 4)
+                    steps += [times[clock] for times in answer["times"]]
                     products = programs["ours"].ask(work, like, "products", 2)
             except Failure as failure:
                 say(f"{work} like {like}: {failure}")
@@ -221,7 +222,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--runs", type=int, default=15, help=f"of each; {FEW} where one takes longer than {SLOW} s")
-    parser.add_argument("--peers", type=lambda text: text.split(","), help="only these; PEER+compile is compiled")
+    parser.add_argument("--peers", type=lambda text: text.split(","), help="only these; PEER+compile is compiled; none: our steps beside their products only")
     parser.add_argument("--program", default=os.path.join(ROOT, "build/bin/works_bench"))
     parser.add_argument("--torch-python", default=os.path.join(ROOT, ".deps/peers/bin/python"))
     parser.add_argument("--jax-python", default=os.path.join(ROOT, ".deps/peers-jax/bin/python"))
@@ -244,6 +245,8 @@ def main():
     }
     clock = 0 if arguments.threads == 1 and arguments.device == "cpu" else 1
     record = {"machine": machine(arguments), "peers": [], "products": []}
+    if clock == 1 and os.getloadavg()[0] > 0.5:
+        say("the machine is busy: wall times will mean little, those of several threads nothing")
     print(f"{time.strftime('%Y-%m-%d')}: {record['machine']}. Each cell: ratio of the medians, above 1 ours is faster (of "
           "the bests): medians, ours / theirs, ms.\n")
     try:
