@@ -59,6 +59,9 @@ Flow::Flow(LayerPtr layers, DistributionPtr base, int64_t context, const NetOpti
       register_module("embedding", within("embedding", [&] { return build_net(embedding, context, 0, inner); }));
 }
 
+void Flow::set_memory(Memory memory) { static_cast<Sequential&>(*layers_).set_memory(memory); }
+Memory Flow::memory() const { return static_cast<const Sequential&>(*layers_).memory(); }
+
 Tensor Flow::embedded(const Tensor& context) { return embedding_ ? embedding_->forward(context) : context; }
 
 Mapped Flow::to_latent(const Tensor& x, const Tensor& context) {

@@ -2,6 +2,7 @@
 
 #include "diffeo/flows/distribution.h"
 #include "diffeo/layers/nets/net.h"
+#include "diffeo/layers/sequential/reversible.h"
 
 namespace diffeo {
 
@@ -20,6 +21,11 @@ class Flow : public Distribution {
   Mapped to_latent(const Tensor& x, const Tensor& context = {});
   /// Latent to data: x and log|det dx/dz|.
   Mapped to_data(const Tensor& z, const Tensor& context = {});
+
+  /// What log_prob and to_latent keep of the layers for a backward pass (Memory::normal unless set). A way of running:
+  /// neither a spec nor a model file has it.
+  void set_memory(Memory memory);
+  Memory memory() const;
 
   const LayerPtr& layers() const { return layers_; }
   const DistributionPtr& base() const { return base_; }

@@ -107,6 +107,26 @@ void assign(const NamedTensors& values, const NamedTensors& state) {
   for (size_t i = 0; i < state.size(); ++i) Tensor(state[i].second).copy_(values[i].second);
 }
 
+/// Tells the flows of an objective what to keep for the backward pass; afterwards they do as before.
+class MemoryGuard {
+ public:
+  MemoryGuard(const Objective& objective, Memory memory) {
+    for (const auto& module : objective.modules(/*include_self=*/false))
+      if (auto flow = std::dynamic_pointer_cast<Flow>(module)) {
+        before_.emplace_back(flow, flow->memory());
+        flow->set_memory(memory);
+      }
+  }
+  ~MemoryGuard() {
+    for (const auto& [flow, memory] : before_) flow->set_memory(memory);
+  }
+  MemoryGuard(const MemoryGuard&) = delete;
+  MemoryGuard& operator=(const MemoryGuard&) = delete;
+
+ private:
+  std::vector<std::pair<FlowPtr, Memory>> before_;
+};
+
 /// One call of fit.
 class Run {
  public:
@@ -407,6 +427,7 @@ FitReport fit(Objective& objective, const Dataset& train, const Dataset* valid, 
   check_options(options, valid != nullptr);
   check(train.rows() > 0, "fit: the training data have no rows");
   const at::AutoGradMode gradients(true);
+  const MemoryGuard memory(objective, memory_named(options.memory));
   return Run(objective, train, valid, options, hooks, resume).run();
 }
 

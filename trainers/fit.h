@@ -24,6 +24,7 @@ struct FitOptions {
   double momentum = 0.9;
   double clip_norm = 5;
   double average = 0;
+  std::string memory = "normal";
   int64_t evaluate_every = 0;
   int64_t patience = 0;
   double checkpoint_seconds = 60;
@@ -45,6 +46,10 @@ struct FitOptions {
         optional("clip_norm", &O::clip_norm, "largest norm of the whole gradient; 0 for no clipping"),
         optional("average", &O::average,
                  "decay of an exponential moving average of the weights, e.g. 0.999; 0 for none"),
+        optional(
+            "memory", &O::memory,
+            "what flows keep for the backward pass: normal (all), checkpoint (inputs of layers; the same result) or "
+            "constant (nothing, layers are inverted; the same but for rounding)"),
         optional("evaluate_every", &O::evaluate_every,
                  "steps between evaluations on the validation rows; 0: each epoch"),
         optional("patience", &O::patience, "end after this many evaluations without a new best; 0: never"),
@@ -98,6 +103,7 @@ struct FitReport {
 /// numbers are left alone.
 ///
 /// A resumed run must have the same data, parameters and options; only seconds, checkpoint_seconds, max_bad_steps,
+/// memory,
 /// patience (but for the plateau) and, unless the schedule is the cosine, epochs and steps may change. On a device of
 /// another kind it goes on with other random numbers.
 ///

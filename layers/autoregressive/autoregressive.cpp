@@ -45,6 +45,12 @@ Autoregressive::Autoregressive(const Options& options)
   for (int64_t i = 0; i < options.features; ++i) sequence_[shape.degrees[i] - 1] = i;
 }
 
+Traits Autoregressive::traits() const {
+  auto traits = map_->traits();
+  traits.quick_inverse = options_.features == 1 || tensor_options().device().is_cpu();  // without gradients, that is
+  return traits;
+}
+
 Json Autoregressive::spec() const {
   auto options = options_;
   options.map = map_->spec();

@@ -42,7 +42,7 @@ class Autoregressive : public Layer {
 
   explicit Autoregressive(const Options& options);
 
-  Traits traits() const override { return map_->traits(); }
+  Traits traits() const override;
   Json spec() const override;
 
  private:

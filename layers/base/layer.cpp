@@ -7,6 +7,8 @@ namespace diffeo {
 Traits operator&(const Traits& a, const Traits& b) {
   return {.closed_forward = a.closed_forward && b.closed_forward,
           .closed_inverse = a.closed_inverse && b.closed_inverse,
+          .quick_forward = a.quick_forward && b.quick_forward,
+          .quick_inverse = a.quick_inverse && b.quick_inverse,
           .exact_log_det = a.exact_log_det && b.exact_log_det,
           .constant_log_det = a.constant_log_det && b.constant_log_det,
           .random = a.random || b.random,
@@ -21,6 +23,19 @@ Layer::Layer(Space domain, Space codomain, int64_t context_size)
 Mapped Layer::forward(const Tensor& x, const Tensor& context) { return map(x, checked(x, domain_, context)); }
 
 Mapped Layer::inverse(const Tensor& y, const Tensor& context) { return unmap(y, checked(y, codomain_, context)); }
+
+Retraced Layer::retrace(const Tensor& y, const Tensor& context) {
+  return unmap_and_map(y, checked(y, codomain_, context));
+}
+
+Retraced Layer::unmap_and_map(const Tensor& y, const Tensor& context) {
+  Tensor x;
+  {
+    torch::NoGradGuard no_grad;
+    x = unmap(y, context).value.detach().requires_grad_();
+  }
+  return {x, map(x, context)};
+}
 
 Tensor Layer::checked(const Tensor& points, const Space& space, const Tensor& context) const {
   const auto who = [&] { return spec().value("type", std::string("layer")); };

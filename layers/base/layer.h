@@ -16,6 +16,8 @@ struct Mapped {
 struct Traits {
   bool closed_forward = true;     ///< forward is a formula, not an iteration
   bool closed_inverse = true;     ///< inverse is a formula, not an iteration
+  bool quick_forward = true;      ///< forward takes one pass of its network, not one for each feature
+  bool quick_inverse = true;      ///< inverse takes one pass of its network, not one for each feature
   bool exact_log_det = true;      ///< log_det is exact, not an estimate
   bool constant_log_det = false;  ///< log_det depends on no input (energy-based training skips it)
   bool random = false;            ///< a stochastic layer: log_det is log P(back) - log P(there)
@@ -24,6 +26,12 @@ struct Traits {
 
 /// The traits of two layers one after the other.
 Traits operator&(const Traits& a, const Traits& b);
+
+/// A point found again from the value that a layer made of it.
+struct Retraced {
+  Tensor input;   ///< (*batch, *domain.event), without a history; requires gradients
+  Mapped output;  ///< forward at `input`, with its graph where gradients are enabled
+};
 
 /// A map between two spaces that accounts for the density it stretches or squeezes.
 ///
@@ -41,6 +49,10 @@ class Layer : public Module {
   /// The way back: y (*batch, *codomain.event); log_det is that of the inverse, minus that of forward.
   Mapped inverse(const Tensor& y, const Tensor& context = {});
 
+  /// The input of a value, found by the inverse without a graph, and forward from there. A layer whose two directions
+  /// share work does it once: override `unmap_and_map`.
+  Retraced retrace(const Tensor& y, const Tensor& context = {});
+
   const Space& domain() const { return domain_; }
   const Space& codomain() const { return codomain_; }
   int64_t context_size() const { return context_size_; }  ///< C, 0 if the layer takes no context
@@ -56,6 +68,7 @@ class Layer : public Module {
  private:
   virtual Mapped map(const Tensor& x, const Tensor& context) = 0;
   virtual Mapped unmap(const Tensor& y, const Tensor& context) = 0;
+  virtual Retraced unmap_and_map(const Tensor& y, const Tensor& context);
 
   Tensor checked(const Tensor& points, const Space& space, const Tensor& context) const;
 

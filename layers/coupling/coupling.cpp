@@ -91,7 +91,11 @@ Tensor Coupling::parameters_from(const Tensor& kept, const Tensor& context) {
 
 Mapped Coupling::map(const Tensor& x, const Tensor& context) {
   const auto [kept, to_move] = split_features(x, kept_, moved_);
-  const auto moved = map_->forward(to_move, parameters_from(kept, context));
+  return map_given(kept, to_move, parameters_from(kept, context));
+}
+
+Mapped Coupling::map_given(const Tensor& kept, const Tensor& to_move, const Tensor& parameters) {
+  const auto moved = map_->forward(to_move, parameters);
   if (!kept_map_) return {join_features(kept, moved.value, kept_, moved_), moved.log_det};
   const auto mapped = kept_map_->forward(kept, kept_parameters_);
   return {join_features(mapped.value, moved.value, kept_, moved_), mapped.log_det + moved.log_det};
@@ -106,6 +110,26 @@ Mapped Coupling::unmap(const Tensor& y, const Tensor& context) {
   const auto mapped = kept_map_->inverse(kept, kept_parameters_);
   const auto moved = map_->inverse(moved_value, parameters_from(mapped.value, context));
   return {join_features(mapped.value, moved.value, kept_, moved_), mapped.log_det + moved.log_det};
+}
+
+Retraced Coupling::unmap_and_map(const Tensor& y, const Tensor& context) {
+  // The network is what costs most, and both directions ask it the same: it is applied once, with its graph.
+  auto x = y.detach();
+  if (kept_map_) {
+    torch::NoGradGuard no_grad;
+    const auto [y_kept, y_moved] = split_features(y, kept_, moved_);
+    x = join_features(kept_map_->inverse(y_kept, kept_parameters_).value, y_moved, kept_, moved_);
+  }
+  x.requires_grad_();
+  auto [kept, to_move] = split_features(x, kept_, moved_);
+  const auto parameters = parameters_from(kept, context);
+  {
+    // What is to move is still the value. Its inverse takes its place, here and in x; the graph saw neither.
+    torch::NoGradGuard no_grad;
+    to_move.set_data(map_->inverse(to_move, parameters).value);
+    x.set_data(join_features(kept, to_move, kept_, moved_));
+  }
+  return {x, map_given(kept, to_move, parameters)};
 }
 
 DIFFEO_LAYER(coupling, Coupling, "Maps some features by a map conditioned on the others (Dinh et al. 2017).",

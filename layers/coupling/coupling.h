@@ -50,7 +50,9 @@ class Coupling : public Layer {
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
+  Retraced unmap_and_map(const Tensor& y, const Tensor& context) override;
 
+  Mapped map_given(const Tensor& kept, const Tensor& to_move, const Tensor& parameters);
   Tensor parameters_from(const Tensor& kept, const Tensor& context);
 
   Options options_;

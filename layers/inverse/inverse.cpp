@@ -13,6 +13,7 @@ Inverse::Inverse(LayerPtr layer)
 Traits Inverse::traits() const {
   auto traits = layer_->traits();
   std::swap(traits.closed_forward, traits.closed_inverse);
+  std::swap(traits.quick_forward, traits.quick_inverse);
   return traits;
 }
 

@@ -60,6 +60,8 @@ Json Sequential::spec() const {
 }
 
 Mapped Sequential::map(const Tensor& x, const Tensor& context) {
+  if (memory_ != Memory::normal && at::GradMode::is_enabled())
+    return recomputing(layers_, x, context, memory_, inexact_);
   auto [value, log_det] = layers_.front()->forward(x, context_for(*layers_.front(), context));
   for (size_t i = 1; i < layers_.size(); ++i) {
     const auto step = layers_[i]->forward(value, context_for(*layers_[i], context));

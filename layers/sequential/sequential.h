@@ -1,6 +1,6 @@
 #pragma once
 
-#include "diffeo/layers/base/layer.h"
+#include "diffeo/layers/sequential/reversible.h"
 
 namespace diffeo {
 
@@ -25,11 +25,19 @@ class Sequential : public Layer {
   Traits traits() const override;
   Json spec() const override;
 
+  /// What forward keeps for the backward pass where gradients are enabled. A way of running: no spec has it.
+  void set_memory(Memory memory) { memory_ = memory; }
+  Memory memory() const { return memory_; }
+  /// Layers whose inputs Memory::constant keeps because their inverses were found to be inexact.
+  std::vector<size_t> inexact() const { return inexact_->layers(); }
+
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
 
   std::vector<LayerPtr> layers_;
+  Memory memory_ = Memory::normal;
+  std::shared_ptr<Inexact> inexact_ = std::make_shared<Inexact>();  ///< backward passes may outlive the Sequential
 };
 
 }  // namespace diffeo

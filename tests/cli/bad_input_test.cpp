@@ -155,6 +155,7 @@ TEST_F(BadInput, OptionsThatMakeNoSense) {
   const std::string train = "train good.h5 -o old.h5 --steps 2 ";
   expect_refused(train + "--flow nfs", {"unknown", "'nfs'", "did you mean 'nsf'?"});
   expect_refused(train + "--flow nsf --optimizer adma", {"'adma'", "did you mean 'adam'?"});
+  expect_refused(train + "--flow nsf --memory none", {"memory", "'none'", "normal, checkpoint, constant"});
   expect_refused(train + "--flow nsf --batch-size 0", {"batch_size", "got 0"});
   expect_refused(train + "--flow nsf --preprocess whiten",
                  {"preprocess", "'whiten'", "standardize, minmax, robust, none"});

@@ -73,6 +73,22 @@ std::string message_of(Act&& act) {
   return "no error";
 }
 
+TEST_F(Fit, TellsTheFlowWhatToKeepWhileItRuns) {
+  const Rows train({moons(200, seed)});
+  const auto flow = small_flow(2, seed);
+  MaximumLikelihood objective(flow);
+  FitHooks hooks;
+  Memory during = Memory::normal;
+  hooks.stop = [&] {
+    during = flow->memory();
+    return true;
+  };
+  fit(objective, train, nullptr, {.steps = 1, .memory = "constant"}, hooks);
+  EXPECT_EQ(during, Memory::constant);
+  EXPECT_EQ(flow->memory(), Memory::normal);
+  EXPECT_EQ(message_of([&] { fit(objective, train, nullptr, {.steps = 1, .memory = "none"}); }).substr(0, 6), "memory");
+}
+
 TEST_F(Fit, LearnsMoonsFarBetterThanANormalDistribution) {
   const Rows train({moons(4000, seed)}), valid({moons(2000, seed + 1)});
   MaximumLikelihood objective(small_flow(2, seed, {{"width", 32}}, 4));

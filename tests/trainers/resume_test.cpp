@@ -163,6 +163,40 @@ TEST_F(Resume, MoreStepsThanPlannedWhereTheScheduleAllowsIt) {
   }
 }
 
+TEST_F(Resume, InputsOfLayersAloneLeadToTheSameEnd) {
+  // ActNorm, batch norm, dropout: computed twice, changed and drawn once. The run may go on in another mode.
+  std::vector<TrainingState> checkpoints;
+  FitHooks hooks;
+  hooks.checkpoint = [&](const TrainingState& state, const Json&) { checkpoints.push_back(state); };
+  auto wishes = options();
+  const auto whole = objective(1);
+  const auto want = fit(*whole, train, &valid, wishes, hooks);
+  for (const auto* memory : {"checkpoint", "constant"}) {  // these layers' inputs are kept in both
+    wishes.memory = memory;
+    const auto again = objective(1);
+    const auto got = fit(*again, train, &valid, wishes);
+    EXPECT_EQ(got.ended, want.ended);
+    EXPECT_TRUE(same_bits(named_state(*again), named_state(*whole))) << memory;
+    const auto rest = objective(2);
+    fit(*rest, train, &valid, wishes, {}, &checkpoints[4]);
+    EXPECT_TRUE(same_bits(named_state(*rest), named_state(*whole))) << memory;
+  }
+}
+
+TEST_F(Resume, WithInvertedLayersToTheSameEnd) {
+  auto wishes = options();
+  wishes.memory = "constant";
+  const auto make = [](uint64_t seed) { return std::make_shared<MaximumLikelihood>(small_flow(2, seed)); };
+  std::vector<TrainingState> checkpoints;
+  FitHooks hooks;
+  hooks.checkpoint = [&](const TrainingState& state, const Json&) { checkpoints.push_back(through_a_file(state)); };
+  const auto whole = make(1);
+  const auto want = fit(*whole, train, &valid, wishes, hooks);
+  const auto rest = make(2);
+  expect_same_end(fit(*rest, train, &valid, wishes, {}, &checkpoints[6]), want);
+  EXPECT_TRUE(same_bits(named_state(*rest), named_state(*whole)));
+}
+
 TEST_F(Resume, AfterABadStepTheBuffersAreAsBefore) {
   // The state of a run whose data are NaN from some row on is that of the run before.
   auto wishes = options();
