@@ -12,7 +12,7 @@ using Layers = std::vector<Json>;
 /// is one that it does not understand.
 RecipeOptions filled(const std::string& name, const RecipeOptions& given, const RecipeOptions& standard) {
   auto options = given;
-  const std::vector<std::string> common{"features", "context", "dropout", "base", "seed"};
+  const std::vector<std::string> common{"features", "context", "dropout", "precision", "base", "seed"};
   const auto fill = [&](const auto& field) {
     using T = std::remove_cvref_t<decltype(options.*(field.member))>;
     if (std::find(common.begin(), common.end(), field.name) != common.end()) return;
@@ -37,8 +37,10 @@ RecipeOptions filled_for_several(const std::string& name, const RecipeOptions& g
 }
 
 Json net_of(const RecipeOptions& o) {
-  return {
+  Json net = {
       {"type", o.net}, {"width", o.width}, {"depth", o.depth}, {"activation", o.activation}, {"dropout", o.dropout}};
+  if (!o.precision.empty()) net["precision"] = o.precision;
+  return net;
 }
 
 Json spline_of(const RecipeOptions& o) { return {{"type", "rq_spline"}, {"bins", o.bins}, {"bound", o.bound}}; }

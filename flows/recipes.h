@@ -14,6 +14,7 @@ struct RecipeOptions {
   std::string net;
   std::string activation;
   double dropout = 0;
+  std::string precision;
   int64_t bins = 0;
   double bound = 0;
   double temperature = 0;
@@ -32,6 +33,7 @@ struct RecipeOptions {
         optional("net", &O::net, "mlp or residual"),
         optional("activation", &O::activation, "activation of the conditioners"),
         optional("dropout", &O::dropout, "dropout of the conditioners"),
+        optional("precision", &O::precision, "full, or bfloat16 for the products inside of conditioners"),
         optional("bins", &O::bins, "bins of the splines"),
         optional("bound", &O::bound, "the splines act on [-bound, bound]"),
         optional("temperature", &O::temperature, "of the splines' widths and heights; the root of the width if 0"),

@@ -62,6 +62,13 @@ void run(const Rectified<T>& pass) {
   at::parallel_for(0, pass.columns, grain, [&](int64_t begin, int64_t end) { kernels.rectified(pass, begin, end); });
 }
 
+/// Whether the factors of a map's products are rounded: not where points or contexts are one, which costs little and
+/// would take away their digits.
+bool rounds(const Shape& shape, int64_t map) {
+  const bool is_gate = shape.gated && map % 3 == 0;
+  return shape.bfloat16 && map > 0 && !is_gate;
+}
+
 /// A network on rows of memory. Hidden activations of all layers have the same size, a slot each.
 template <class T>
 class Network {
@@ -137,7 +144,7 @@ class Network {
   void linear(const Matrix<T>& x, int64_t map, T* to, bool add = false, bool relu = false) const {
     const auto w = weight(map);
     products::multiply(x, Matrix<const T>(w.transposed()), Matrix<T>{to, rows_, w.rows},
-                       {.bias = bias(map), .add = add, .relu = relu});
+                       {.bias = bias(map), .add = add, .relu = relu, .bfloat16 = rounds(shape_, map)});
   }
   void activate(const Matrix<T>& from, const Matrix<T>& to) const {
     tensor_of(to).copy_(activation_.forward(tensor_of(from)));
@@ -193,12 +200,13 @@ class Network {
 
   /// The gradient of a map's weight: by_output^T x.
   void by_weight(int64_t map, const Matrix<T>& by_output, const Matrix<T>& x) const {
-    products::multiply(Matrix<const T>(by_output.transposed()), x, of(into_->by_parameters[2 * map]));
+    products::multiply(Matrix<const T>(by_output.transposed()), x, of(into_->by_parameters[2 * map]),
+                       {.bfloat16 = rounds(shape_, map)});
   }
   /// to = by_output W.
   void by_input(int64_t map, const Matrix<T>& by_output, T* to) const {
     const auto w = weight(map);
-    products::multiply(by_output, w, Matrix<T>{to, rows_, w.columns});
+    products::multiply(by_output, w, Matrix<T>{to, rows_, w.columns}, {.bfloat16 = rounds(shape_, map)});
   }
   /// Sums over the rows, for the gradient of a bias.
   void sum(const Matrix<T>& of, T* sums) const {
@@ -343,6 +351,7 @@ class Dense : public torch::autograd::Function<Dense> {
     ctx->saved_data["depth"] = shape.depth;
     ctx->saved_data["activation"] = shape.activation;
     ctx->saved_data["gated"] = shape.gated;
+    ctx->saved_data["bfloat16"] = shape.bfloat16;
     variable_list saved{x, context, slots};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(saved);
@@ -352,7 +361,8 @@ class Dense : public torch::autograd::Function<Dense> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const Shape shape{ctx->saved_data["residual"].toBool(), ctx->saved_data["depth"].toInt(),
-                      ctx->saved_data["activation"].toStringRef(), ctx->saved_data["gated"].toBool()};
+                      ctx->saved_data["activation"].toStringRef(), ctx->saved_data["gated"].toBool(),
+                      ctx->saved_data["bfloat16"].toBool()};
     const auto &x = saved[0], &context = saved[1], &slots = saved[2];
     const auto parameters = contiguous({saved.begin() + 3, saved.end()});
     if (at::GradMode::is_enabled()) return by_reference(shape, x, context, parameters, grads);
@@ -398,7 +408,12 @@ Tensor reference(const Shape& shape, const Tensor& x, const Tensor& context, at:
   size_t next = 0;
   const auto map = [&](const Tensor& h) {
     next += 2;
-    return at::linear(h, parameters[next - 2], parameters[next - 1]);
+    const auto &weight = parameters[next - 2], &bias = parameters[next - 1];
+    if (h.scalar_type() != at::kFloat || !rounds(shape, next / 2 - 1)) return at::linear(h, weight, bias);
+    const auto a = h.to(at::kBFloat16), b = weight.to(at::kBFloat16);
+    // On a GPU the product itself is one of bfloat16, and rounded to it.
+    if (!h.device().is_cpu()) return at::linear(a, b).to(at::kFloat) + bias;
+    return at::linear(a.to(at::kFloat), b.to(at::kFloat), bias);
   };
   auto h = shape.residual ? map(x) : x;
   for (int64_t i = 0; i < shape.depth; ++i) {

@@ -14,6 +14,9 @@ struct Shape {
   int64_t depth = 0;
   std::string activation = "relu";
   bool gated = false;  ///< a block's output is multiplied by sigmoid(gate(context)) before it is added
+  /// Factors of float32 products, there and back, are rounded to bfloat16, except those of the maps that read points
+  /// and contexts; sums, biases and activations are not.
+  bool bfloat16 = false;
 };
 
 /// True if `apply` has a fused form for these tensors: float32 and float64 on the CPU.

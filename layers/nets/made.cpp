@@ -228,6 +228,8 @@ bool gradients_wanted(const Module& net, const Tensor& y, const Tensor& context)
 
 MaskedNetPtr build_made(const NetOptions& options, const MadeShape& shape, const std::vector<double>& last_bias) {
   check_net_options(options);
+  if (options.precision != "full")
+    throw SpecError("precision", "masked networks compute in full precision; bfloat16 is for couplings");
   if (shape.degrees.size() == 1) return std::make_shared<Sightless>(options, shape, last_bias);
   return std::make_shared<Made>(options, shape, last_bias);
 }

@@ -41,8 +41,11 @@ class Mlp : public Net {
     if (!drops(options_, is_training())) {
       std::vector<Tensor> parameters;
       for (const auto& map : maps_) append(parameters, *map);
-      return dense::apply({.residual = false, .depth = options_.depth, .activation = options_.activation}, hidden, {},
-                          parameters);
+      return dense::apply({.residual = false,
+                           .depth = options_.depth,
+                           .activation = options_.activation,
+                           .bfloat16 = options_.precision == "bfloat16"},
+                          hidden, {}, parameters);
     }
     for (size_t i = 0; i + 1 < maps_.size(); ++i) {
       hidden = activate(options_.activation, maps_[i]->forward(hidden));
@@ -82,9 +85,12 @@ class Residual : public Net {
       for (const auto& block : blocks_)
         for (const auto* map : block->maps()) append(parameters, *map);
       append(parameters, *last_);
-      return dense::apply(
-          {.residual = true, .depth = options_.depth, .activation = options_.activation, .gated = context.defined()},
-          joined(x, context), context, parameters);
+      return dense::apply({.residual = true,
+                           .depth = options_.depth,
+                           .activation = options_.activation,
+                           .gated = context.defined(),
+                           .bfloat16 = options_.precision == "bfloat16"},
+                          joined(x, context), context, parameters);
     }
     auto hidden = initial_->forward(joined(x, context));
     for (const auto& block : blocks_) hidden = block->forward(hidden, context);
@@ -110,6 +116,9 @@ void check_net_options(const NetOptions& options) {
   if (options.depth < 0) throw SpecError("depth", c10::str("must be at least 0, got ", options.depth));
   if (options.dropout < 0 || options.dropout >= 1)
     throw SpecError("dropout", c10::str("must be in [0, 1), got ", options.dropout));
+  check_choice("precision", options.precision, {"full", "bfloat16"});
+  if (options.precision == "bfloat16" && (options.dropout > 0 || options.batch_norm))
+    throw SpecError("precision", "bfloat16 is for networks without dropout and batch normalisation");
   if (options.batch_norm && options.type != "residual")
     throw SpecError("batch_norm", "only residual networks have batch normalisation; set \"type\": \"residual\"");
 }

@@ -18,6 +18,7 @@ struct NetOptions {
   double dropout = 0;
   bool batch_norm = false;
   double init_scale = 0.1;
+  std::string precision = "full";
   static constexpr auto fields() {
     using O = NetOptions;
     return std::tuple{
@@ -27,7 +28,10 @@ struct NetOptions {
         optional("activation", &O::activation, "relu, tanh, silu, gelu, elu, leaky_relu, softplus or sigmoid"),
         optional("dropout", &O::dropout, "probability of dropping a hidden unit in training"),
         optional("batch_norm", &O::batch_norm, "batch normalisation in the residual blocks"),
-        optional("init_scale", &O::init_scale, "factor on the initial weights of the last linear map")};
+        optional("init_scale", &O::init_scale, "factor on the initial weights of the last linear map"),
+        optional("precision", &O::precision,
+                 "full, or bfloat16: factors of float32 products are rounded to it (faster on processors and GPUs that "
+                 "multiply it; dense networks without dropout and batch normalisation)")};
   }
 };
 

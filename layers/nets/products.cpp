@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/relu.h>
@@ -50,9 +51,44 @@ Matrix<T> plain(Matrix<T> m) {
   return m;
 }
 
+/// A matrix rounded to bfloat16, its elements in the same order, without gaps.
+class Rounded {
+ public:
+  explicit Rounded(const Matrix<const float>& m) : by_rows_(m.column_stride == 1) {
+    const auto from = by_rows_ ? tensor_of(m) : tensor_of(m.transposed());
+    bits_ = at::empty(from.sizes(), from.options().dtype(at::kBFloat16));
+    bits_.copy_(from);
+  }
+  Matrix<const uint16_t> bits() const { return as(reinterpret_cast<const uint16_t*>(bits_.const_data_ptr())); }
+  Matrix<const float> values() {
+    if (!values_.defined()) values_ = bits_.to(at::kFloat);
+    return as(values_.const_data_ptr<float>());
+  }
+
+ private:
+  template <class T>
+  Matrix<const T> as(const T* data) const {
+    const Matrix<const T> m{data, bits_.size(0), bits_.size(1)};
+    return by_rows_ ? m : m.transposed();
+  }
+
+  bool by_rows_;
+  at::Tensor bits_, values_;
+};
+
 void multiply_by_the_best(const Matrix<const float>& a, const Matrix<const float>& b, const Matrix<float>& c,
                           const Finish<float>& finish) {
   const int threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  if (finish.bfloat16) {
+    at::NoGradGuard no_grad;
+    Rounded rounded_a(a), rounded_b(b);
+    if (!by_libtorch() &&
+        multiply_by_onednn(plain(rounded_a.bits()), plain(rounded_b.bits()), plain(c), finish, threads))
+      return;
+    auto exact = finish;
+    exact.bfloat16 = false;
+    return multiply_by_the_best(rounded_a.values(), rounded_b.values(), c, exact);
+  }
   if (by_libtorch() || !multiply_by_onednn(plain(a), plain(b), plain(c), finish, threads))
     multiply_by_libtorch(a, b, c, finish);
 }
@@ -70,7 +106,8 @@ void multiply(const Matrix<const float>& a, const Matrix<const float>& b, const 
   if (!plain || c.columns >= few || c.rows < 4 * c.columns) return multiply_by_the_best(a, b, c, finish);
   thread_local std::vector<float> scratch;
   scratch.resize(std::max<size_t>(scratch.size(), c.rows * c.columns));
-  multiply_by_the_best(b.transposed(), a.transposed(), {scratch.data(), c.columns, c.rows}, {});
+  multiply_by_the_best(b.transposed(), a.transposed(), {scratch.data(), c.columns, c.rows},
+                       {.bfloat16 = finish.bfloat16});
   for (int64_t i = 0; i < c.rows; ++i)
     for (int64_t j = 0; j < c.columns; ++j) c.data[i * c.row_stride + j] = scratch[j * c.rows + i];
 }

@@ -27,11 +27,14 @@ struct Finish {
   const T* bias = nullptr;  ///< one value for each column, added to every row
   bool add = false;         ///< to what was there
   bool relu = false;
+  bool bfloat16 = false;  ///< both factors of a float32 product are rounded to bfloat16 first; its sums stay float32
 };
 
 /// c = a b, finished as told, on the threads of ATen's pool. The rows of c lie one after the other (column_stride 1).
 /// Equal calls give equal bits. float32 goes to oneDNN where it has a kernel (matrices without gaps), unless the
-/// environment has DIFFEO_PRODUCTS=libtorch; float64 to LibTorch.
+/// environment has DIFFEO_PRODUCTS=libtorch; float64 to LibTorch. Rounded factors go to oneDNN where the processor
+/// multiplies bfloat16 (AVX-512 BF16 or AMX); elsewhere they are multiplied as float32, which is no faster than exact
+/// ones.
 void multiply(const Matrix<const float>& a, const Matrix<const float>& b, const Matrix<float>& c,
               const Finish<float>& finish = {});
 void multiply(const Matrix<const double>& a, const Matrix<const double>& b, const Matrix<double>& c,
@@ -40,6 +43,9 @@ void multiply(const Matrix<const double>& a, const Matrix<const double>& b, cons
 /// By oneDNN, for sizes above 0, if it has a fast kernel that is safe beside LibTorch; otherwise does nothing and gives
 /// false (submatrices, and machines without AVX-512, in oneDNN 2.6). Throws std::runtime_error with what oneDNN said.
 bool multiply_by_onednn(const Matrix<const float>& a, const Matrix<const float>& b, const Matrix<float>& c,
+                        const Finish<float>& finish, int threads);
+/// The same with factors in bfloat16, given as their bits.
+bool multiply_by_onednn(const Matrix<const uint16_t>& a, const Matrix<const uint16_t>& b, const Matrix<float>& c,
                         const Finish<float>& finish, int threads);
 
 }  // namespace diffeo::products

@@ -2,6 +2,7 @@
 #include <dnnl.hpp>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -28,18 +29,24 @@ struct Product {
   memory a, b, c, bias;
 };
 
-memory::desc description(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
-  return {{rows, columns}, memory::data_type::f32, memory::dims{row_stride, column_stride}};
+template <class T>
+constexpr auto type_of = std::is_same_v<T, float> ? memory::data_type::f32 : memory::data_type::bf16;
+
+template <class T>
+memory::desc description(const Matrix<T>& m) {
+  return {{m.rows, m.columns}, type_of<std::remove_const_t<T>>, memory::dims{m.row_stride, m.column_stride}};
 }
 
 /// LibTorch carries a oneDNN of its own, and exports some of its templates. Those of the older kernels (gemm) are then
 /// initialised there instead of here, and fail; the newer ones (brgemm) share nothing.
 bool is_safe(const std::string& implementation) { return implementation.starts_with("brg"); }
 
+/// Products of factors of type T.
+template <class T>
 class Engine {
  public:
-  bool multiply(const Matrix<const float>& a, const Matrix<const float>& b, const Matrix<float>& c,
-                const Finish<float>& finish, int threads) {
+  bool multiply(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<float>& c, const Finish<float>& finish,
+                int threads) {
     const Key key{
         a.rows,          a.columns,       b.columns,
         a.row_stride,    a.column_stride, b.row_stride,
@@ -53,8 +60,8 @@ class Engine {
     }
     auto& [primitive, ma, mb, mc, mbias] = found->second;
     if (!primitive) return false;
-    ma.set_data_handle(const_cast<float*>(a.data));
-    mb.set_data_handle(const_cast<float*>(b.data));
+    ma.set_data_handle(const_cast<T*>(a.data));
+    mb.set_data_handle(const_cast<T*>(b.data));
     mc.set_data_handle(c.data);
     arguments_.clear();
     arguments_.insert({{DNNL_ARG_SRC, ma}, {DNNL_ARG_WEIGHTS, mb}, {DNNL_ARG_DST, mc}});
@@ -67,12 +74,10 @@ class Engine {
   }
 
  private:
-  Product made(const Matrix<const float>& a, const Matrix<const float>& b, const Matrix<float>& c,
+  Product made(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<float>& c,
                const Finish<float>& finish) {
-    const auto da = description(a.rows, a.columns, a.row_stride, a.column_stride),
-               db = description(b.rows, b.columns, b.row_stride, b.column_stride),
-               dc = description(c.rows, c.columns, c.row_stride, 1),
-               dbias = finish.bias ? description(1, c.columns, c.columns, 1) : memory::desc();
+    const auto da = description(a), db = description(b), dc = description(c),
+               dbias = finish.bias ? description(Matrix<const float>{finish.bias, 1, c.columns}) : memory::desc();
     dnnl::post_ops after;
     if (finish.add) after.append_sum(1.f);
     dnnl::primitive_attr attributes;
@@ -96,15 +101,31 @@ class Engine {
   std::unordered_map<int, memory> arguments_;
 };
 
-}  // namespace
-
-bool multiply_by_onednn(const Matrix<const float>& a, const Matrix<const float>& b, const Matrix<float>& c,
-                        const Finish<float>& finish, int threads) try {
-  thread_local Engine engine;
+template <class T>
+bool multiplied(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<float>& c, const Finish<float>& finish,
+                int threads) try {
+  thread_local Engine<T> engine;
   return engine.multiply(a, b, c, finish, threads);
 } catch (const dnnl::error& error) {
   throw std::runtime_error("oneDNN: a product of (" + std::to_string(a.rows) + ", " + std::to_string(a.columns) +
                            ") by (" + std::to_string(b.rows) + ", " + std::to_string(b.columns) + "): " + error.what());
+}
+
+}  // namespace
+
+bool multiply_by_onednn(const Matrix<const float>& a, const Matrix<const float>& b, const Matrix<float>& c,
+                        const Finish<float>& finish, int threads) {
+  return multiplied(a, b, c, finish, threads);
+}
+
+bool multiply_by_onednn(const Matrix<const uint16_t>& a, const Matrix<const uint16_t>& b, const Matrix<float>& c,
+                        const Finish<float>& finish, int threads) {
+  // Without the instructions oneDNN has no kernel. Sets of instructions are bits.
+  static const bool able = [] {
+    const auto needed = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
+    return (static_cast<int>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+  }();
+  return able && multiplied(a, b, c, finish, threads);
 }
 
 }  // namespace diffeo::products

@@ -208,5 +208,57 @@ void check_products(torch::Dtype dtype, double bound) {
 TEST(Products, Float32) { check_products<float>(torch::kFloat, 1e-5); }
 TEST(Products, Float64) { check_products<double>(torch::kDouble, 1e-13); }
 
+TEST(Bfloat16, ProductsAreThoseOfTheRoundedFactors) {
+  torch::manual_seed(21);
+  for (const int64_t m : {1, 3, 64, 200})
+    for (const int64_t k : {1, 7, 64})
+      for (const int64_t n : {1, 5, 96})
+        for (const bool turned : {false, true}) {
+          const auto a = turned ? torch::randn({k, m}).t() : torch::randn({m, k});
+          const auto b = turned ? torch::randn({n, k}).t() : torch::randn({k, n});
+          const auto bias = torch::randn({n});
+          const auto c = torch::empty({m, n});
+          const auto matrix = [](const Tensor& t) {
+            return products::Matrix<const float>{t.const_data_ptr<float>(), t.size(0), t.size(1), t.stride(0),
+                                                 t.stride(1)};
+          };
+          products::multiply(matrix(a), matrix(b), {c.mutable_data_ptr<float>(), m, n},
+                             {.bias = bias.const_data_ptr<float>(), .relu = true, .bfloat16 = true});
+          const auto rounded = [](const Tensor& t) { return t.to(torch::kBFloat16).to(torch::kDouble); };
+          const auto want = (rounded(a).mm(rounded(b)) + bias).relu();
+          EXPECT_LT((c - want).abs().max().item<double>(), 1e-5) << m << ' ' << k << ' ' << n << ' ' << turned;
+        }
+}
+
+TEST(Bfloat16, NetworksAreWithinItsRounding) {
+  torch::manual_seed(22);
+  for (const std::string activation : {"tanh", "silu"})
+    for (auto shape : shapes(activation)) {
+      const auto exact = instance(shape, 100, 32, torch::kFloat);
+      {
+        torch::NoGradGuard no_grad;
+        for (auto parameter : exact.parameters) parameter.mul_(0.3);  // as large as what comes in goes out
+      }
+      auto given = exact;
+      given.shape.bfloat16 = true;
+      const auto want = derivatives(apply, exact, false), got = derivatives(apply, given, false),
+                 oracle = derivatives(reference, given, false);
+      for (size_t i = 0; i < want.size(); ++i) {
+        // bfloat16 has 8 bits, 0.4 %: a few products one after the other.
+        EXPECT_LT(error_of(got[i], want[i]), 0.1) << activation << shape.residual << shape.depth << " tensor " << i;
+        EXPECT_LT(error_of(got[i], oracle[i]), 0.1) << activation << shape.residual << shape.depth << " tensor " << i;
+      }
+      if (shape.depth > 0) {
+        EXPECT_GT(error_of(got[0], want[0]), 0) << "nothing was rounded";
+      }
+      const auto precise = instance(shape, 10, 8, torch::kDouble);
+      auto same = precise;
+      same.shape.bfloat16 = true;
+      EXPECT_TRUE(apply(same.shape, same.x, same.context, same.parameters)
+                      .equal(apply(precise.shape, precise.x, precise.context, precise.parameters)))
+          << "float64 is left alone";
+    }
+}
+
 }  // namespace
 }  // namespace diffeo::dense
