@@ -18,6 +18,7 @@
 #include "diffeo/layers/base/gradient_place.h"
 #include "diffeo/layers/nets/activation.h"
 #include "diffeo/layers/nets/dense_kernels.h"
+#include "diffeo/layers/nets/dense_tensors.h"
 #include "diffeo/layers/nets/products.h"
 
 namespace diffeo::dense {
@@ -100,10 +101,6 @@ class Network {
     linear(hidden, last, output);
   }
 
-  struct Gradients {
-    Tensor by_x, by_context;
-    std::vector<Tensor> by_parameters;
-  };
   Gradients backward(const Tensor& x, const Tensor& context, T* slots, const Tensor& by_output, bool want_x,
                      bool want_context) {
     Gradients gradients;
@@ -295,10 +292,8 @@ std::vector<Tensor> contiguous(std::vector<Tensor> tensors) {
   return tensors;
 }
 
-/// The output, and the slots that were filled on the way.
-std::pair<Tensor, Tensor> forward_pass(const Shape& shape, const Tensor& x, const Tensor& context,
-                                       at::TensorList parameters) {
-  const at::AutoDispatchBelowADInplaceOrView below;
+/// The output, and what was kept on the way: all slots in one tensor.
+Passed forward_on_memory(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
   Tensor slots, output;
   const auto dense = contiguous(parameters.vec());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense", [&] {
@@ -308,15 +303,28 @@ std::pair<Tensor, Tensor> forward_pass(const Shape& shape, const Tensor& x, cons
     output = at::empty({x.size(0), network.outputs()}, x.options());
     network.forward(x, context, slots.mutable_data_ptr<scalar_t>(), count, output.mutable_data_ptr<scalar_t>());
   });
-  return {output, slots};
+  return {output, {slots}};
+}
+
+Gradients backward_on_memory(const Shape& shape, const Tensor& x, const Tensor& context,
+                             const variable_list& parameters, const Tensor& slots, const Tensor& by_output, bool want_x,
+                             bool want_context) {
+  Gradients gradients;
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense_backward", [&] {
+    gradients = Network<scalar_t>(shape, parameters, x.size(0))
+                    .backward(x, context, slots.mutable_data_ptr<scalar_t>(), by_output, want_x, want_context);
+  });
+  return gradients;
 }
 
 /// Numbers in the hidden units of a layer that stay in the second-level cache from one product to the next.
 constexpr int64_t hidden_in_cache = 1 << 16;
 
 /// The output alone, by so many rows at a time that their hidden units stay in the cache.
-Tensor output_of(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
+Tensor output_of(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters,
+                 bool by_tensors) {
   const at::AutoDispatchBelowADInplaceOrView below;
+  if (by_tensors) return forward_by_tensors(shape, x, context, parameters, false).output;
   Tensor output;
   const auto dense = contiguous(parameters.vec());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense", [&] {
@@ -344,16 +352,21 @@ Tensor output_of(const Shape& shape, const Tensor& x, const Tensor& context, at:
 class Dense : public torch::autograd::Function<Dense> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& given_context,
-                        at::TensorList parameters, const Shape& shape) {
+                        at::TensorList parameters, const Shape& shape, bool by_tensors) {
+    const at::AutoDispatchBelowADInplaceOrView below;
     const auto context = given_context.value_or(Tensor());
-    auto [output, slots] = forward_pass(shape, x, context, parameters);
+    const auto [output, kept] = by_tensors ? forward_by_tensors(shape, x, context, parameters, true)
+                                           : forward_on_memory(shape, x, context, parameters);
     ctx->saved_data["residual"] = shape.residual;
     ctx->saved_data["depth"] = shape.depth;
     ctx->saved_data["activation"] = shape.activation;
     ctx->saved_data["gated"] = shape.gated;
     ctx->saved_data["bfloat16"] = shape.bfloat16;
-    variable_list saved{x, context, slots};
+    ctx->saved_data["by_tensors"] = by_tensors;
+    ctx->saved_data["parameters"] = static_cast<int64_t>(parameters.size());
+    variable_list saved{x, context};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
+    saved.insert(saved.end(), kept.begin(), kept.end());
     ctx->save_for_backward(saved);
     return output;
   }
@@ -363,19 +376,20 @@ class Dense : public torch::autograd::Function<Dense> {
     const Shape shape{ctx->saved_data["residual"].toBool(), ctx->saved_data["depth"].toInt(),
                       ctx->saved_data["activation"].toStringRef(), ctx->saved_data["gated"].toBool(),
                       ctx->saved_data["bfloat16"].toBool()};
-    const auto &x = saved[0], &context = saved[1], &slots = saved[2];
-    const auto parameters = contiguous({saved.begin() + 3, saved.end()});
+    const auto &x = saved[0], &context = saved[1];
+    const auto first = saved.begin() + 2, last = first + ctx->saved_data["parameters"].toInt();
+    const auto parameters = contiguous({first, last});
     if (at::GradMode::is_enabled()) return by_reference(shape, x, context, parameters, grads);
     const at::AutoDispatchBelowADInplaceOrView below;
-    variable_list result;
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense_backward", [&] {
-      auto gradients = Network<scalar_t>(shape, parameters, x.size(0))
-                           .backward(x, context, slots.mutable_data_ptr<scalar_t>(), grads[0].contiguous(),
-                                     ctx->needs_input_grad(0), context.defined() && ctx->needs_input_grad(1));
-      result = {gradients.by_x, gradients.by_context};
-      result.insert(result.end(), gradients.by_parameters.begin(), gradients.by_parameters.end());
-    });
-    result.emplace_back();
+    const bool want_x = ctx->needs_input_grad(0), want_context = context.defined() && ctx->needs_input_grad(1);
+    const auto by_output = grads[0].contiguous();
+    const auto gradients =
+        ctx->saved_data["by_tensors"].toBool()
+            ? backward_by_tensors(shape, x, context, parameters, {last, saved.end()}, by_output, want_x, want_context)
+            : backward_on_memory(shape, x, context, parameters, *last, by_output, want_x, want_context);
+    variable_list result{gradients.by_x, gradients.by_context};
+    result.insert(result.end(), gradients.by_parameters.begin(), gradients.by_parameters.end());
+    result.resize(result.size() + 2);  // the shape and the means have none
     return result;
   }
 
@@ -392,15 +406,32 @@ class Dense : public torch::autograd::Function<Dense> {
     size_t next = 0;
     for (const auto& input : inputs)
       result.push_back(input.defined() && input.requires_grad() ? found[next++] : Tensor());
-    result.emplace_back();
+    result.resize(result.size() + 2);
     return result;
   }
 };
 
+Tensor as_one_node(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters,
+                   bool by_tensors) {
+  const auto rows = as_rows(x), contexts = shape.gated ? as_rows(context) : Tensor();
+  const auto wanted = [](const Tensor& t) { return t.requires_grad(); };
+  const bool differentiable =
+      at::GradMode::is_enabled() && (x.requires_grad() || (shape.gated && context.requires_grad()) ||
+                                     std::any_of(parameters.begin(), parameters.end(), wanted));
+  auto output = differentiable ? Dense::apply(rows, shape.gated ? std::optional(contexts) : std::nullopt, parameters,
+                                              shape, by_tensors)
+                               : output_of(shape, rows, contexts, parameters, by_tensors);
+  if (x.dim() == 2) return output;
+  auto sizes = x.sizes().vec();
+  sizes.back() = output.size(-1);
+  return output.view(sizes);
+}
+
 }  // namespace
 
-bool fused(const Tensor& x) {
-  return x.device().is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+bool fused(const Shape& shape, const Tensor& x) {
+  if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kDouble) return false;
+  return x.device().is_cpu() || (x.device().is_cuda() && !shape.bfloat16);
 }
 
 Tensor reference(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
@@ -429,19 +460,12 @@ Tensor reference(const Shape& shape, const Tensor& x, const Tensor& context, at:
 }
 
 Tensor apply(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
-  if (!fused(x)) return reference(shape, x, context, parameters);
-  const auto rows = as_rows(x), contexts = shape.gated ? as_rows(context) : Tensor();
-  const auto wanted = [](const Tensor& t) { return t.requires_grad(); };
-  const bool differentiable =
-      at::GradMode::is_enabled() && (x.requires_grad() || (shape.gated && context.requires_grad()) ||
-                                     std::any_of(parameters.begin(), parameters.end(), wanted));
-  auto output = differentiable
-                    ? Dense::apply(rows, shape.gated ? std::optional(contexts) : std::nullopt, parameters, shape)
-                    : output_of(shape, rows, contexts, parameters);
-  if (x.dim() == 2) return output;
-  auto sizes = x.sizes().vec();
-  sizes.back() = output.size(-1);
-  return output.view(sizes);
+  if (!fused(shape, x)) return reference(shape, x, context, parameters);
+  return as_one_node(shape, x, context, parameters, !x.device().is_cpu());
+}
+
+Tensor apply_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
+  return as_one_node(shape, x, context, parameters, true);
 }
 
 }  // namespace diffeo::dense

@@ -19,13 +19,19 @@ struct Shape {
   bool bfloat16 = false;
 };
 
-/// True if `apply` has a fused form for these tensors: float32 and float64 on the CPU.
-bool fused(const Tensor& x);
+/// True if `apply` has a fused form for a network and points: float32 and float64, on the CPU and, without bfloat16, on
+/// CUDA.
+bool fused(const Shape& shape, const Tensor& x);
 
 /// The network at x (*batch, I), as one node of autograd: the products with bias and rectifier done on the way to
 /// memory, derivatives of bias and rectifier in one pass. `context` (*batch, C) is used by gates only. Differentiable
-/// any number of times. Gradients of parameters go to their places (gradient_place.h).
+/// any number of times. Gradients of parameters go to their places (gradient_place.h). On CUDA it is made of LibTorch's
+/// operations (dense_tensors.h).
 Tensor apply(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);
+
+/// The same node made of LibTorch's operations on every device, as `apply` makes it on CUDA: so that it is tested where
+/// there is no GPU. For float32 and float64; rounds nothing to bfloat16.
+Tensor apply_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);
 
 /// The same in plain tensor operations: the oracle of the tests, second derivatives, and other devices.
 Tensor reference(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);

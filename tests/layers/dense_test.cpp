@@ -89,19 +89,22 @@ class DenseNet : public ::testing::TestWithParam<CpuCapability> {
   CpuCapabilityGuard guard{GetParam()};
 };
 
-TEST_P(DenseNet, MatchesTheReferenceToTwoDerivatives) {
+void expect_the_reference(Form form) {
   torch::manual_seed(11);
   for (const std::string activation : {"relu", "tanh", "silu", "gelu", "elu", "leaky_relu", "softplus", "sigmoid"})
     for (const auto& shape : shapes(activation)) {
       const auto given = instance(shape, 9, 6, torch::kDouble);
-      const auto got = derivatives(apply, given, true), want = derivatives(reference, given, true);
+      const auto got = derivatives(form, given, true), want = derivatives(reference, given, true);
       for (size_t i = 0; i < want.size(); ++i)
         EXPECT_LT(error_of(got[i], want[i]), 1e-10)
             << activation << (shape.residual ? " residual " : " mlp ") << shape.depth << " tensor " << i;
     }
 }
 
-void expect_near_float64(const std::string& activation, double gradient_bound) {
+TEST_P(DenseNet, MatchesTheReferenceToTwoDerivatives) { expect_the_reference(apply); }
+TEST(DenseByTensors, MatchesTheReferenceToTwoDerivatives) { expect_the_reference(apply_by_tensors); }
+
+void expect_near_float64(Form form, const std::string& activation, double gradient_bound) {
   torch::manual_seed(12);
   for (const int64_t rows : {0, 1, 63, 64, 65, 300})
     for (const int64_t width : {1, 17, 64, 100})
@@ -112,7 +115,7 @@ void expect_near_float64(const std::string& activation, double gradient_bound) {
         exact.x = precise(given.x);
         if (shape.gated) exact.context = precise(given.context);
         for (auto& parameter : exact.parameters) parameter = precise(parameter);
-        const auto got = derivatives(apply, given, false), want = derivatives(reference, exact, false);
+        const auto got = derivatives(form, given, false), want = derivatives(reference, exact, false);
         for (size_t i = 0; i < want.size(); ++i)
           EXPECT_LT(error_of(got[i].to(torch::kDouble), want[i]), i == 0 ? 1e-5 : gradient_bound)
               << activation << " rows " << rows << " width " << width << (shape.residual ? " residual " : " mlp ")
@@ -120,10 +123,31 @@ void expect_near_float64(const std::string& activation, double gradient_bound) {
       }
 }
 
-TEST_P(DenseNet, Float32IsNearFloat64) {
-  expect_near_float64("tanh", 1e-3);
+void expect_near_float64(Form form) {
+  expect_near_float64(form, "tanh", 1e-3);
   // A hidden unit within rounding of zero may be on in one precision and off in the other.
-  expect_near_float64("relu", 2e-2);
+  expect_near_float64(form, "relu", 2e-2);
+}
+
+TEST_P(DenseNet, Float32IsNearFloat64) { expect_near_float64(apply); }
+TEST(DenseByTensors, Float32IsNearFloat64) { expect_near_float64(apply_by_tensors); }
+
+TEST(DenseByTensors, RunsOnTheGpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU and a build with DIFFEO_CUDA";
+  torch::manual_seed(17);
+  for (const std::string activation : {"relu", "gelu"})
+    for (const auto& shape : shapes(activation)) {
+      const auto given = instance(shape, 37, 24, torch::kDouble);
+      auto there = given;
+      const auto moved = [](const Tensor& t) { return t.detach().cuda().requires_grad_(); };
+      there.x = moved(given.x);
+      if (shape.gated) there.context = moved(given.context);
+      for (auto& parameter : there.parameters) parameter = moved(parameter);
+      const auto got = derivatives(apply, there, true), want = derivatives(reference, given, true);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_LT(error_of(got[i].cpu(), want[i]), 1e-10)
+            << activation << (shape.residual ? " residual " : " mlp ") << shape.depth << " tensor " << i;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(, DenseNet, ::testing::ValuesIn(cpu_capabilities()),
@@ -140,7 +164,7 @@ TEST(DenseNode, TakesAnyBatchAndStrides) {
   EXPECT_LT(error_of(apply(given.shape, given.x[0], given.context[0], given.parameters), want[0]), 1e-12);
 }
 
-TEST(DenseNode, WritesGradientsToTheirPlacesOnce) {
+void expect_gradients_in_places(Form form) {
   torch::manual_seed(14);
   const auto given = instance({false, 1, "relu"}, 12, 8, torch::kDouble);
   GradientPlaces places;
@@ -149,7 +173,7 @@ TEST(DenseNode, WritesGradientsToTheirPlacesOnce) {
     where.push_back(torch::zeros_like(parameter));
     places.add(parameter, where.back());
   }
-  const auto once = [&] { return apply(given.shape, given.x, {}, given.parameters).sin().sum(); };
+  const auto once = [&] { return form(given.shape, given.x, {}, given.parameters).sin().sum(); };
   const auto want = torch::autograd::grad({once()}, given.parameters);
   for (const auto& gradient : where) EXPECT_EQ(gradient.abs().sum().item<double>(), 0) << "no place was on offer yet";
 
@@ -169,6 +193,9 @@ TEST(DenseNode, WritesGradientsToTheirPlacesOnce) {
   torch::autograd::grad({once()}, given.parameters);
   EXPECT_TRUE(torch::equal(kept, where[0])) << "the place was taken, so later gradients have memory of their own";
 }
+
+TEST(DenseNode, WritesGradientsToTheirPlacesOnce) { expect_gradients_in_places(apply); }
+TEST(DenseByTensors, WritesGradientsToTheirPlacesOnce) { expect_gradients_in_places(apply_by_tensors); }
 
 using products::Matrix;
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "diffeo/layers/nets/dense.h"
+
+// A dense network and its derivatives in LibTorch's operations, without autograd: what the node of dense.h does on
+// CUDA. It runs on any device.
+namespace diffeo::dense {
+
+/// What a forward pass gives, and what it leaves for the way back.
+struct Passed {
+  Tensor output;  ///< (rows, outputs)
+  std::vector<Tensor> kept;
+};
+
+/// Derivatives of the loss. Those by x and context are undefined where nobody asked.
+struct Gradients {
+  Tensor by_x, by_context;
+  std::vector<Tensor> by_parameters;
+};
+
+/// x (rows, inputs), context (rows, C) or undefined. A product, its bias and a rectifier are one call, which is one
+/// cuBLASLt kernel on CUDA. Without `keep`, nothing is left for the way back.
+Passed forward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters,
+                          bool keep);
+
+/// From what a forward pass kept. Products write the gradients of parameters to their places (gradient_place.h).
+Gradients backward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context,
+                              const std::vector<Tensor>& parameters, const std::vector<Tensor>& kept,
+                              const Tensor& by_output, bool want_x, bool want_context);
+
+}  // namespace diffeo::dense
