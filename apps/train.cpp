@@ -232,6 +232,7 @@ int run(const Command& command, Wishes& wishes) {
   MaximumLikelihood objective(flow, {.noise = wishes.preprocess.noise, .dequantize = noisy}, unit);
   FitHooks hooks;
   hooks.progress = [&](const Progress& progress) { display.show(progress); };
+  hooks.notice = [](const std::string& sentence) { warn("train", sentence); };
   hooks.stop = [] { return interrupted(); };
   hooks.checkpoint = [&](const TrainingState& now, const Json& history) {
     put_training(model, now, history);

@@ -1,20 +1,23 @@
 # The tables of everything registered are made from the sources: a line `DIFFEO_LAYER(name, ...` registers layer `name`.
 set_property(GLOBAL PROPERTY DIFFEO_KINDS "")
 
-# Adds the sources of a room to the library and notes what they register.
+# Adds the sources of a room to the library and notes what they register. NAME.cu and NAME.cuda.cpp belong to builds with
+# CUDA, NAME.no_cuda.cpp to those without.
 function(diffeo_room room)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${room}/*.cpp)
   set(simd_sources ${sources})
   list(FILTER simd_sources INCLUDE REGEX "\\.simd\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "\\.(simd|onednn)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "\\.(simd|onednn|cuda|no_cuda)\\.cpp$")
   target_sources(diffeo PRIVATE ${sources})
   foreach(source IN LISTS simd_sources)
     diffeo_simd(${source})
   endforeach()
   if(DIFFEO_CUDA)
-    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${room}/*.cu)
-    target_sources(diffeo PRIVATE ${kernels})
+    file(GLOB_RECURSE by_device CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${room}/*.cu ${PROJECT_SOURCE_DIR}/${room}/*.cuda.cpp)
+  else()
+    file(GLOB_RECURSE by_device CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${room}/*.no_cuda.cpp)
   endif()
+  target_sources(diffeo PRIVATE ${by_device})
   foreach(source IN LISTS sources)
     file(STRINGS ${source} lines REGEX "^DIFFEO_(LAYER|UNIVARIATE|DISTRIBUTION)\\(")
     foreach(line IN LISTS lines)

@@ -1,5 +1,7 @@
 #include "diffeo/trainers/fit.h"
 
+#include <ATen/ops/stack.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,6 +13,7 @@
 #include "diffeo/trainers/optimizer.h"
 #include "diffeo/trainers/position.h"
 #include "diffeo/trainers/schedule.h"
+#include "diffeo/trainers/step_graph.h"
 
 namespace diffeo {
 namespace {
@@ -139,7 +142,11 @@ class Run {
         hooks_(hooks),
         device_(device_of(objective)),
         random_(options.seed, device_),
-        schedule_(schedule_options(options, train.rows())) {
+        schedule_(schedule_options(options, train.rows())),
+        computed_(recording_for(options.graph, device_), device_,
+                  {.compute = [this](const Batch& batch) { return loss_and_norm(batch); },
+                   .undo = [this] { assign(buffers_before_, moving_buffers_); },
+                   .notice = hooks.notice}) {
     here_.options = write(options);
     here_.rows = train.rows();
     here_.valid_rows = valid ? valid->rows() : 0;
@@ -273,14 +280,20 @@ class Run {
   /// That of the step done last.
   double last_learning_rate() const { return learning_rate(std::max<int64_t>(here_.step - 1, 0)); }
 
-  void take_step(const Batch& batch) {
-    const auto buffers_before = cloned(moving_buffers_);
+  /// The loss and the norm of its gradient, (2) in float64.
+  Tensor loss_and_norm(const Batch& batch) {
     optimizer_->zero_grad();
     const auto loss = objective_.loss(batch);
     check(loss.dim() == 0 && loss.requires_grad(),
           "fit: the objective's loss must be a scalar that depends on its parameters, got shape ", loss.sizes());
     loss.backward();
-    const double value = loss.item<double>(), norm = optimizer_->grad_norm().item<double>();
+    return at::stack({loss.detach().to(torch::kFloat64), optimizer_->grad_norm()});
+  }
+
+  void take_step(const Batch& batch) {
+    buffers_before_ = cloned(moving_buffers_);
+    const auto numbers = computed_(batch).cpu();
+    const double value = numbers[0].item<double>(), norm = numbers[1].item<double>();
     if (std::isfinite(value) && std::isfinite(norm)) {
       optimizer_->step(learning_rate(here_.step), norm);
       const auto rows = static_cast<double>(batch.x.size(0));
@@ -290,7 +303,7 @@ class Run {
       here_.interval_rows += rows;
       here_.bad_in_row = 0;
     } else {
-      assign(buffers_before, moving_buffers_);
+      assign(buffers_before_, moving_buffers_);
       ++here_.bad_in_row;
       ++here_.skipped;
     }
@@ -413,7 +426,8 @@ class Run {
   Schedule schedule_;
   std::optional<Optimizer> optimizer_;
   Position here_;
-  NamedTensors best_, moving_buffers_;
+  NamedTensors best_, moving_buffers_, buffers_before_;
+  StepGraph computed_;
   std::unique_ptr<BatchStream> stream_;
   Clock::time_point started_ = Clock::now(), checkpointed_ = started_;
   int64_t rows_ = 0, first_step_ = 0;

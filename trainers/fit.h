@@ -29,6 +29,7 @@ struct FitOptions {
   int64_t patience = 0;
   double checkpoint_seconds = 60;
   int64_t max_bad_steps = 10;
+  std::string graph = "off";
   uint64_t seed = 0;
   static constexpr auto fields() {
     using O = FitOptions;
@@ -55,6 +56,8 @@ struct FitOptions {
         optional("patience", &O::patience, "end after this many evaluations without a new best; 0: never"),
         optional("checkpoint_seconds", &O::checkpoint_seconds, "seconds between checkpoints"),
         optional("max_bad_steps", &O::max_bad_steps, "non-finite steps in a row before the run gives up"),
+        optional("graph", &O::graph,
+                 "steps as a recorded CUDA graph: auto (on a GPU, where the loss can be recorded), on or off"),
         optional("seed", &O::seed, "of batches, initial values, noise and dropout")};
   }
 };
@@ -81,8 +84,9 @@ struct Progress {
 struct FitHooks {
   std::function<void(const Progress&)> progress;  ///< called after each step
   std::function<void(const TrainingState&, const Json& history)>
-      checkpoint;              ///< called every checkpoint_seconds and at an interruption
-  std::function<bool()> stop;  ///< asked after each step; true ends the run
+      checkpoint;                                  ///< called every checkpoint_seconds and at an interruption
+  std::function<void(const std::string&)> notice;  ///< a sentence about the run that the user may want to read
+  std::function<bool()> stop;                      ///< asked after each step; true ends the run
 };
 
 struct FitReport {
@@ -103,12 +107,15 @@ struct FitReport {
 /// numbers are left alone.
 ///
 /// A resumed run must have the same data, parameters and options; only seconds, checkpoint_seconds, max_bad_steps,
-/// memory,
-/// patience (but for the plateau) and, unless the schedule is the cosine, epochs and steps may change. On a device of
-/// another kind it goes on with other random numbers.
+/// memory, graph, patience (but for the plateau) and, unless the schedule is the cosine, epochs and steps may change. On
+/// a device of another kind it goes on with other random numbers.
 ///
 /// A step whose loss or gradient is not finite changes nothing and is counted; after max_bad_steps of them in a row (0:
 /// never) the run ends, `ended` "not finite", with the best state so far.
+///
+/// With `graph`, loss, gradient and norm of a step are recorded and repeated (step_graph.h) and only the update is told
+/// to the GPU one by one, since the norm decides about it. The numbers are the same. Off unless asked for: no GPU has
+/// run it yet.
 ///
 /// Throws Error for options that make no sense, data that do not fit, and a TrainingState of another run.
 FitReport fit(Objective& objective, const Dataset& train, const Dataset* valid, const FitOptions& options,

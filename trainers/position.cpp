@@ -10,7 +10,7 @@ bool free_to_change(const std::string& option, const std::string& schedule) {
   if (option == "patience") return schedule != "plateau";
   // A limit of the cosine's steps is judged by their total, below.
   return option == "epochs" || option == "steps" || option == "seconds" || option == "checkpoint_seconds" ||
-         option == "max_bad_steps" || option == "memory";
+         option == "max_bad_steps" || option == "memory" || option == "graph";
 }
 
 }  // namespace
