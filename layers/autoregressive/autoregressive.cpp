@@ -2,10 +2,13 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "diffeo/layers/autoregressive/affine_inverse.h"
 #include "diffeo/layers/base/error.h"
 #include "diffeo/layers/base/registry.h"
 
@@ -67,8 +70,13 @@ Mapped Autoregressive::map(const Tensor& x, const Tensor& context) {
 
 Mapped Autoregressive::unmap(const Tensor& y, const Tensor& context) {
   try {
+    if (y.is_cuda() && !affine_) return unmap_passing(y, context);
     const auto plan = gradients_wanted(*net_, y, context) ? std::nullopt : net_->plan();
-    return plan ? unmap_filling(y, context, *plan) : unmap_passing(y, context);
+    if (plan && y.is_cuda()) {
+      const auto found = unmap_on_gpu(y, context, *plan);
+      if (found) return *found;
+    }
+    return plan && y.is_cpu() ? unmap_filling(y, context, *plan) : unmap_passing(y, context);
   } catch (const Error&) {
     // The map saw a column of one feature, in a part of the rows. A point outside of its codomain is so for any
     // parameters: seen among the others, it is named by its row and feature.
@@ -120,6 +128,34 @@ void Autoregressive::solve_affine(const MadePlan& plan, const Tensor& context, i
                             std::copy_n(value, made::tile_rows, column);
                           });
   });
+}
+
+/// One kernel. None where it cannot.
+std::optional<Mapped> Autoregressive::unmap_on_gpu(const Tensor& y, const Tensor& context, const MadePlan& plan) const {
+  const auto D = options_.features, rows = y.numel() / D;
+  if (rows == 0) return {};
+  const auto whole = y.options().dtype(at::kLong);
+  const auto units = at::tensor(plan.units, whole), sequence = at::tensor(plan.sequence, whole);
+  const auto points = y.contiguous();
+  auto x = at::empty_like(points), log_det = at::empty(y.sizes().slice(0, y.dim() - 1), y.options());
+  bool done = false;
+  AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "autoregressive", [&] {
+    MadePointers<scalar_t> pointers(plan);
+    auto program = pointers.program();
+    program.units = units.const_data_ptr<int64_t>();
+    done = affine_tile::invert_on_gpu({.program = program,
+                                       .sequence = sequence.const_data_ptr<int64_t>(),
+                                       .scale = affine_->scale,
+                                       .cap = static_cast<scalar_t>(affine_->cap),
+                                       .rows = rows,
+                                       .context = pointers.pointer(context),
+                                       .y = points.const_data_ptr<scalar_t>(),
+                                       .x = x.mutable_data_ptr<scalar_t>(),
+                                       .log_det = log_det.mutable_data_ptr<scalar_t>()},
+                                      y.device());
+  });
+  if (!done) return {};
+  return Mapped{x, log_det};
 }
 
 /// Passes through the whole network for each feature, recording gradients.

@@ -13,7 +13,8 @@ namespace diffeo {
 ///
 /// Forward (from data, for densities) is one pass of the network. Inverse finds one feature after another: at the cost
 /// of one pass too, each hidden unit being computed once (made_inverse.h), where no gradients are recorded (under
-/// NoGradGuard, or with nothing that requires one) and the layer is on the CPU; otherwise, for training through the
+/// NoGradGuard, or with nothing that requires one) and the layer is on the CPU, or on a GPU with the affine map and a
+/// network whose hidden units fit in a block's shared memory (affine_inverse.h); otherwise, for training through the
 /// inverse, and in training with dropout or batch normalisation, in D passes that autograd sees.
 /// Wrap the layer in Inverse for training through samples in one pass (an inverse autoregressive flow). With batch
 /// normalisation, the two are inverse to each other in evaluation mode only.
@@ -54,6 +55,7 @@ class Autoregressive : public Layer {
                  const Tensor& log_det) const;
   void solve_affine(const MadePlan& plan, const Tensor& context, int64_t rows, const Tensor& points,
                     const Tensor& log_det) const;
+  std::optional<Mapped> unmap_on_gpu(const Tensor& y, const Tensor& context, const MadePlan& plan) const;
   Mapped unmap_passing(const Tensor& y, const Tensor& context);
   Tensor parameters_from(const Tensor& x, const Tensor& context);
 

@@ -92,7 +92,8 @@ class Made : public MaskedNet {
   }
 
   Tensor forward(const Tensor& x, const Tensor& context) override {
-    if (!gradients_wanted(*this, x, context) && options_.activation != "gelu")  // see made_inverse.simd.cpp
+    if (x.is_cpu() && !gradients_wanted(*this, x, context) &&
+        options_.activation != "gelu")  // see made_inverse.simd.cpp
       if (const auto known = plan()) return without_gradients(*known, x, context);
     auto hidden = maps_.front()->forward(periodic_ ? at::cat({x.cos(), x.sin()}, -1) : x);
     if (context_) hidden = hidden + context_->forward(context);
@@ -110,7 +111,9 @@ class Made : public MaskedNet {
   std::optional<MadePlan> plan() const override {
     const auto& weight = maps_.front()->weight;
     if (is_training() && (options_.batch_norm || options_.dropout > 0)) return {};
-    if (!weight.is_cpu() || (weight.scalar_type() != at::kFloat && weight.scalar_type() != at::kDouble)) return {};
+    if (!(weight.is_cpu() || weight.is_cuda()) ||
+        (weight.scalar_type() != at::kFloat && weight.scalar_type() != at::kDouble))
+      return {};
     torch::NoGradGuard no_grad;
     MadePlan plan{.units = units_,
                   .width = options_.width,
@@ -141,7 +144,8 @@ class Made : public MaskedNet {
       columns.push_back(feature);
       if (periodic_) columns.push_back(feature + static_cast<int64_t>(shape_.degrees.size()));
     }
-    auto weight = maps_.front()->weight.index_select(1, at::tensor(columns));
+    const auto weight_options = maps_.front()->weight.options().requires_grad(false);
+    auto weight = maps_.front()->weight.index_select(1, at::tensor(columns, weight_options.dtype(at::kLong)));
     if (context_) weight = at::cat({context_->weight, weight}, 1);
     return {weight, maps_.front()->bias};
   }

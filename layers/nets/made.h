@@ -22,7 +22,8 @@ class MaskedNet : public Net {
  public:
   /// What to do for each degree, so that features can be found one by one at the cost of one pass (made_inverse.h).
   /// None where the rows of a batch do not stand alone (dropout and batch normalisation in training), on other devices
-  /// than the CPU, in other types than float32 and float64, and for a single feature, which takes one pass anyway.
+  /// than the CPU and CUDA, in other types than float32 and float64, and for a single feature, which takes one pass
+  /// anyway.
   virtual std::optional<MadePlan> plan() const = 0;
 };
 using MaskedNetPtr = std::shared_ptr<MaskedNet>;

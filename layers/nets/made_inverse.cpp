@@ -44,26 +44,13 @@ const UnitKernels<T>& cpu_kernels() {
   return baseline::kernels(T());
 }
 
-/// A plan in pointers. It must not outlive the plan.
+/// A plan on the CPU. It must not outlive the plan.
 template <class T>
 class Units {
  public:
-  Units(const MadePlan& plan, const Tensor& context) : plan_(plan), kernels_(cpu_kernels<T>()) {
-    for (const auto& step : plan.steps)
-      steps_.push_back({pointers(step.map), pointers(step.gate), pointer(step.scale), pointer(step.shift),
-                        step.activation, step.source, step.target, step.add});
-    program_ = {.context = plan.context,
-                .per_feature = plan.periodic ? 2 : 1,
-                .features = static_cast<int64_t>(plan.sequence.size()),
-                .width = plan.width,
-                .outputs = plan.outputs,
-                .buffers = plan.buffers,
-                .units = plan.units.data(),
-                .steps = steps_.data(),
-                .step_count = static_cast<int>(steps_.size()),
-                .last = pointers(plan.last),
-                .last_source = plan.last_source};
-    context_ = pointer(context);
+  Units(const MadePlan& plan, const Tensor& context)
+      : plan_(plan), kernels_(cpu_kernels<T>()), pointers_(plan), program_(pointers_.program()) {
+    context_ = pointers_.pointer(context);
   }
 
   int64_t features() const { return program_.features; }
@@ -127,21 +114,10 @@ class Units {
   }
 
  private:
-  const T* pointer(const Tensor& tensor) {
-    if (!tensor.defined()) return nullptr;
-    kept_.push_back(tensor.detach().contiguous());
-    return kept_.back().template const_data_ptr<T>();
-  }
-  UnitMap<T> pointers(const MadePlan::Map& map) {
-    if (!map.weight.defined()) return {};
-    return {pointer(map.weight), pointer(map.bias), map.weight.size(1)};
-  }
-
   const MadePlan& plan_;
   const UnitKernels<T>& kernels_;
-  std::vector<Tensor> kept_;
-  std::vector<UnitStep<T>> steps_;
-  UnitProgram<T> program_;
+  MadePointers<T> pointers_;
+  const UnitProgram<T>& program_;
   const T* context_;
 };
 

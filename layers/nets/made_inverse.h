@@ -14,7 +14,7 @@
 namespace diffeo {
 
 /// A masked network as what is to be done for the units of a degree, one step after another. The hidden units of all
-/// layers have the same degrees and are sorted by them. Tensors are those of the network, on the CPU, of one dtype.
+/// layers have the same degrees and are sorted by them. Tensors are those of the network, on its device, of one dtype.
 struct MadePlan {
   struct Map {
     Tensor weight;  ///< (units, inputs), or undefined for none. From the inputs: context first, features in their order
@@ -37,6 +37,48 @@ struct MadePlan {
   std::vector<Step> steps;
   Map last;
   int last_source = 0;
+};
+
+/// A plan in pointers, to memory of the plan's device but for `units` and `steps`. It must not outlive the plan.
+template <class T>
+class MadePointers {
+ public:
+  explicit MadePointers(const MadePlan& plan) {
+    for (const auto& step : plan.steps)
+      steps_.push_back({pointers(step.map), pointers(step.gate), pointer(step.scale), pointer(step.shift),
+                        step.activation, step.source, step.target, step.add});
+    program_ = {.context = plan.context,
+                .per_feature = plan.periodic ? 2 : 1,
+                .features = static_cast<int64_t>(plan.sequence.size()),
+                .width = plan.width,
+                .outputs = plan.outputs,
+                .buffers = plan.buffers,
+                .units = plan.units.data(),
+                .steps = steps_.data(),
+                .step_count = static_cast<int>(steps_.size()),
+                .last = pointers(plan.last),
+                .last_source = plan.last_source};
+  }
+  MadePointers(const MadePointers&) = delete;
+  MadePointers& operator=(const MadePointers&) = delete;
+
+  const made::UnitProgram<T>& program() const { return program_; }
+  /// The memory of a tensor, dense, for as long as this lives; null for an undefined one.
+  const T* pointer(const Tensor& tensor) {
+    if (!tensor.defined()) return nullptr;
+    kept_.push_back(tensor.detach().contiguous());
+    return kept_.back().template const_data_ptr<T>();
+  }
+
+ private:
+  made::UnitMap<T> pointers(const MadePlan::Map& map) {
+    if (!map.weight.defined()) return {};
+    return {pointer(map.weight), pointer(map.bias), map.weight.size(1)};
+  }
+
+  std::vector<Tensor> kept_;
+  std::vector<made::UnitStep<T>> steps_;
+  made::UnitProgram<T> program_;
 };
 
 /// Given the parameters (rows, 1, P) of a feature for some rows from `begin` on, returns the feature, (rows, 1).

@@ -216,6 +216,31 @@ TEST_P(MadeInverse, ANaNStaysInItsRow) {
     }
 }
 
+TEST(MadeInverseKernel, RunsOnTheGpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU and a build with DIFFEO_CUDA";
+  const auto expect = [](Json spec, torch::Dtype dtype, double tolerance) {
+    const auto layer = layer_of(std::move(spec), dtype);
+    layer->to(torch::kCUDA);
+    for (const int64_t rows : {1, 31, 32, 100}) expect_same(*layer, {rows}, tolerance);
+  };
+  for (const std::string type : {"mlp", "residual"})
+    for (const int64_t context : {0, 3})
+      for (const int64_t depth : {0, 1, 2})
+        for (const std::string activation : {"relu", "tanh", "silu", "gelu", "elu", "softplus"})
+          expect({{"features", 5},
+                  {"context", context},
+                  {"order", "random"},
+                  {"net", {{"type", type}, {"width", 11}, {"depth", depth}, {"activation", activation}}}},
+                 torch::kFloat64, 1e-10);
+  for (const std::string scale : {"bounded", "exp", "sigmoid", "softplus"}) {
+    const Json map = {{"type", "affine"}, {"scale", scale}};
+    expect({{"features", 4}, {"map", map}, {"net", {{"width", 40}}}}, torch::kFloat64, 1e-10);
+    expect({{"features", 4}, {"map", map}, {"net", {{"width", 40}}}}, torch::kFloat32, 1e-4);
+  }
+  // Too wide for shared memory: one pass for each feature.
+  expect({{"features", 3}, {"net", {{"width", 4000}}}}, torch::kFloat64, 1e-10);
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, MadeInverse, ::testing::ValuesIn(cpu_capabilities()),
                          [](const auto& info) { return to_string(info.param); });
 
