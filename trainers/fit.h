@@ -107,8 +107,8 @@ struct FitReport {
 /// numbers are left alone.
 ///
 /// A resumed run must have the same data, parameters and options; only seconds, checkpoint_seconds, max_bad_steps,
-/// memory, graph, patience (but for the plateau) and, unless the schedule is the cosine, epochs and steps may change. On
-/// a device of another kind it goes on with other random numbers.
+/// memory, graph, patience (but for the plateau) and, unless the schedule is the cosine, epochs and steps may change.
+/// On a device of another kind it goes on with other random numbers.
 ///
 /// A step whose loss or gradient is not finite changes nothing and is counted; after max_bad_steps of them in a row (0:
 /// never) the run ends, `ended` "not finite", with the best state so far.
