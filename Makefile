@@ -16,7 +16,9 @@ test: build
 	ctest --preset cpu --parallel $(JOBS)
 	@awk '/: Skipped$$/ { getline; n[$$0]++ } END { for (why in n) print "skipped: " n[why] " tests: " why }' build/Testing/Temporary/LastTest.log
 
-demo: build
+demo: setup  ## builds the program alone, without the tests
+	@cmake --preset cpu > build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
+	@cmake --build --preset cpu --parallel $(JOBS) --target diffeo_program
 	@scripts/demo.sh
 
 accept: build  ## the longer experiments
