@@ -6,12 +6,23 @@
 #include <cmath>
 #include <numbers>
 
+#include "diffeo/layers/base/options.h"
+
 namespace diffeo {
 namespace {
 
 bool same_end(double a, double b) {
   if (std::isinf(a) || std::isinf(b)) return a == b;
   return std::abs(a - b) <= 1e-6 * std::max({1.0, std::abs(a), std::abs(b)});
+}
+
+/// A number in a damaged or hostile spec asks for no memory.
+constexpr int64_t most_features = int64_t{1} << 26;
+
+std::vector<Axis> alike(int64_t features, const Axis& axis) {
+  if (features < 0 || features > most_features)
+    throw SpecError("features", c10::str("must be 0 to ", most_features, ", got ", features));
+  return std::vector<Axis>(features, axis);
 }
 
 }  // namespace
@@ -22,14 +33,12 @@ bool Axis::same_as(const Axis& other) const {
   return same_end(lower, other.lower) && same_end(upper, other.upper) && circular == other.circular;
 }
 
-Space Space::reals(int64_t features) { return {{features}, std::vector<Axis>(features)}; }
+Space Space::reals(int64_t features) { return {{features}, alike(features, {})}; }
 
-Space Space::box(int64_t features, double lower, double upper) {
-  return {{features}, std::vector<Axis>(features, Axis{lower, upper})};
-}
+Space Space::box(int64_t features, double lower, double upper) { return {{features}, alike(features, {lower, upper})}; }
 
 Space Space::torus(int64_t features) {
-  return {{features}, std::vector<Axis>(features, Axis{-std::numbers::pi, std::numbers::pi, true})};
+  return {{features}, alike(features, {-std::numbers::pi, std::numbers::pi, true})};
 }
 
 Space Space::product(std::vector<Axis> axes) { return {{static_cast<int64_t>(axes.size())}, std::move(axes)}; }

@@ -130,12 +130,18 @@ struct Place {
   V n, n_rest, per_d, m;  // N, N', 1 / D, M
 };
 
+/// v in [0, 1]: where rounding has eaten a bin, a point may lie beside it. NaN stays NaN.
+template <class V>
+DIFFEO_HD V unit(V v) {
+  return smaller(larger(v, all<V>(0)), all<V>(1));
+}
+
 template <class V>
 DIFFEO_HD Place<V> place_of(V x, const Bin<V>& bin, const Curve<V>& c) {
   using T = Lane<V>;
   Place<V> p;
-  p.t = (x - bin.x0) * c.per_w;
-  p.rest = (bin.x1 - x) * c.per_w;
+  p.t = unit<V>((x - bin.x0) * c.per_w);
+  p.rest = unit<V>((bin.x1 - x) * c.per_w);
   p.u = p.t * p.rest;
   p.n = c.s * p.t * p.t + c.d0 * p.u;
   p.n_rest = c.s * p.rest * p.rest + c.d1 * p.u;
@@ -173,7 +179,7 @@ DIFFEO_HD Point<V> map(const Source& source, V given, const Frame<Lane<V>>& fram
   const auto c = curve_of(bin, frame, bins);
   V x = point;
   if constexpr (inverse) {
-    const V per_h = T(1) / c.h, r = (point - bin.y0) * per_h, r_rest = (bin.y1 - point) * per_h;
+    const V per_h = T(1) / c.h, r = unit<V>((point - bin.y0) * per_h), r_rest = unit<V>((bin.y1 - point) * per_h);
     const V q = c.d0 * r_rest - c.d1 * r, a = T(2) * c.s * r, b = T(2) * c.s * r_rest;
     const V m = magnitude(q) + square_root(q * q + a * b);
     const auto rising = q >= all<V>(0);

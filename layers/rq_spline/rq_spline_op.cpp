@@ -230,7 +230,7 @@ std::tuple<Tensor, Tensor> reference(const Tensor& x, const Tensor& parameters, 
   const auto d0 = pick(slopes, bin), d1 = pick(slopes, bin + 1), s = h / w;
   auto value = point;
   if (inverse) {
-    const auto r = (point - y0) / h, r_rest = (y1 - point) / h;
+    const auto r = ((point - y0) / h).clamp(0, 1), r_rest = ((y1 - point) / h).clamp(0, 1);
     const auto q = d0 * r_rest - d1 * r, a = 2 * s * r, b = 2 * s * r_rest;
     const auto m = q.abs() + (q.square() + a * b).sqrt();
     const auto rising = q >= 0;
@@ -238,7 +238,8 @@ std::tuple<Tensor, Tensor> reference(const Tensor& x, const Tensor& parameters, 
     const auto from_lower = at::where(rising, a, m) * per, from_upper = at::where(rising, m, b) * per;
     value = at::where(from_lower <= from_upper, x0 + from_lower, x1 - from_upper).clamp(shape.x_lower, shape.x_upper);
   }
-  const auto t = ((inverse ? value : point) - x0) / w, rest = (x1 - (inverse ? value : point)) / w, u = t * rest;
+  const auto& x_here = inverse ? value : point;
+  const auto t = ((x_here - x0) / w).clamp(0, 1), rest = ((x1 - x_here) / w).clamp(0, 1), u = t * rest;
   const auto n = s * t.square() + d0 * u, n_rest = s * rest.square() + d1 * u, per_d = 1 / (n + n_rest);
   const auto m = d1 * t.square() + 2 * s * u + d0 * rest.square();
   if (!inverse)
