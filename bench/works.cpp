@@ -76,13 +76,14 @@ const Work& work_named(const std::string& name) {
   throw Error(c10::str("unknown work ", name, "; there are", known));
 }
 
-FlowPtr flow_of(const Work& work, const std::string& like) {
+FlowPtr flow_of(const Work& work, const std::string& like, const std::string& precision) {
   static const std::map<std::string, std::set<std::string>> known{
       {"nsf", {"plain", "nflows", "zuko", "glasflow", "flowjax"}},
       {"maf", {"plain", "nflows", "zuko", "flowjax"}},
       {"realnvp", {"plain", "nflows", "FrEIA", "flowjax"}}};
   check(known.contains(work.flow) && known.at(work.flow).contains(like), work.name, ": there is no flow like ", like);
   RecipeOptions options{.features = work.features, .layers = work.layers, .width = work.width, .depth = 2};
+  if (precision != "full") options.precision = precision;
   options.net = like == "nflows" || like == "glasflow" ? "residual" : "mlp";
   if (work.flow == "maf") return build_flow(recipe("maf", options));
   if (work.flow == "realnvp") return build_flow(affine_couplings(options, like));

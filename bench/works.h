@@ -24,7 +24,8 @@ const Work& work_named(const std::string& name);
 ///   flowjax   two hidden layers; always the second half is moved, permutations, one bin more
 ///   FrEIA     two hidden layers; always the same half is moved, then a scale and shift of each feature, permutations
 /// Not every library is asked for every work. Throws Error for one that is not.
-FlowPtr flow_of(const Work& work, const std::string& like);
+/// `precision` is that of its conditioners, full or bfloat16.
+FlowPtr flow_of(const Work& work, const std::string& like, const std::string& precision = "full");
 
 int64_t count_of_parameters(const torch::nn::Module& module);
 

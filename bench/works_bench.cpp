@@ -3,7 +3,8 @@
 //   works_bench --quick          `ratio WORK VALUE` for each: step / bare products, in half a minute, one thread
 //   works_bench --work nsfc_mini --like nflows --what step [--seconds 5]       the same again and again, for a profiler
 //   works_bench --serve          reads lines `WORK LIKE WHAT RUNS`, answers each by a line of JSON: bench/peers.py
-// and --threads N (1), --device cpu|cuda. LIKE is one of works.h. Times are CPU and wall time.
+// and --threads N (1), --device cpu|cuda; with --work also --precision full|bfloat16. LIKE is one of works.h. Times are
+// CPU and wall time.
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -29,10 +30,10 @@ constexpr int64_t rows_evaluated = 4096;
 /// One work in one architecture, made ready to be timed.
 class Runner {
  public:
-  Runner(const Work& work, const std::string& like, torch::Device device)
+  Runner(const Work& work, const std::string& like, torch::Device device, const std::string& precision = "full")
       : work_(work),
         device_(device),
-        flow_((torch::manual_seed(0), flow_of(work, like))),
+        flow_((torch::manual_seed(0), flow_of(work, like, precision))),
         objective_((flow_->to(device), flow_)),
         optimizer_(objective_.parameters(), {}),
         batch_{.x = torch::randn({work.batch, work.features}, device), .context = {}, .weight = {}, .label = {}},
@@ -163,8 +164,8 @@ class Server {
 };
 
 void repeat(const std::string& work, const std::string& like, const std::string& what, double seconds,
-            torch::Device device) {
-  Runner runner(work_named(work), like, device);
+            torch::Device device, const std::string& precision) {
+  Runner runner(work_named(work), like, device, precision);
   runner.run(what);
   std::vector<double> cpu, wall;
   for (const auto start = now(); cpu.empty() || since(start).wall < seconds * 1e3;) {
@@ -187,8 +188,9 @@ void repeat(const std::string& work, const std::string& like, const std::string&
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::map<std::string, std::string> options{{"--work", ""},     {"--like", "plain"}, {"--what", "step"},
-                                             {"--seconds", "5"}, {"--threads", "1"},  {"--device", "cpu"}};
+  std::map<std::string, std::string> options{{"--work", ""},         {"--like", "plain"}, {"--what", "step"},
+                                             {"--seconds", "5"},     {"--threads", "1"},  {"--device", "cpu"},
+                                             {"--precision", "full"}};
   std::string mode;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -209,7 +211,8 @@ int main(int argc, char** argv) try {
     for (std::string line; std::getline(std::cin, line);) std::cout << server.answer(line) << std::endl;
   } else {
     check(!options["--work"].empty(), "works_bench: say --quick, --serve or --work NAME");
-    repeat(options["--work"], options["--like"], options["--what"], std::stod(options["--seconds"]), device);
+    repeat(options["--work"], options["--like"], options["--what"], std::stod(options["--seconds"]), device,
+           options["--precision"]);
   }
 } catch (const std::exception& error) {
   std::cerr << error.what() << "\n";
