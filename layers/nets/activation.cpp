@@ -19,6 +19,8 @@
 
 #include <map>
 
+#include "diffeo/layers/base/options.h"
+
 namespace diffeo {
 namespace {
 

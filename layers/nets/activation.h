@@ -1,6 +1,8 @@
 #pragma once
 
-#include "diffeo/layers/base/options.h"
+#include <string>
+
+#include "diffeo/layers/base/module.h"
 
 namespace diffeo {
 
