@@ -12,7 +12,7 @@
 
 #include "diffeo/layers/affine/affine_cpu.h"
 #include "diffeo/layers/affine/affine_schema.h"
-#include "diffeo/layers/base/cpu_capability.h"
+#include "diffeo/layers/base/cpu_kernels.h"
 #include "diffeo/layers/base/graph_gradients.h"
 
 TORCH_LIBRARY_FRAGMENT(diffeo, ops) {
@@ -24,36 +24,13 @@ TORCH_LIBRARY_FRAGMENT(diffeo, ops) {
 
 namespace diffeo::affine {
 
-namespace baseline {
-const CpuKernels<float>& kernels(float);
-const CpuKernels<double>& kernels(double);
-}  // namespace baseline
-#ifdef __x86_64__
-namespace avx2 {
-const CpuKernels<float>& kernels(float);
-const CpuKernels<double>& kernels(double);
-}  // namespace avx2
-namespace avx512 {
-const CpuKernels<float>& kernels(float);
-const CpuKernels<double>& kernels(double);
-}  // namespace avx512
-#endif
+DIFFEO_CPU_KERNELS(CpuKernels)
 
 namespace {
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// The kernels for the instruction set in use.
-template <class T>
-const CpuKernels<T>& cpu_kernels() {
-#ifdef __x86_64__
-  if (cpu_capability() == CpuCapability::avx512) return avx512::kernels(T());
-  if (cpu_capability() == CpuCapability::avx2) return avx2::kernels(T());
-#endif
-  return baseline::kernels(T());
-}
 
 /// Rows for one thread at least: about 30 microseconds of work.
 int64_t grain(int64_t columns) { return std::max<int64_t>(1, 32768 / columns); }

@@ -14,7 +14,7 @@
 
 #include <algorithm>
 
-#include "diffeo/layers/base/cpu_capability.h"
+#include "diffeo/layers/base/cpu_kernels.h"
 #include "diffeo/layers/base/gradient_place.h"
 #include "diffeo/layers/nets/activation.h"
 #include "diffeo/layers/nets/dense_kernels.h"
@@ -23,34 +23,12 @@
 
 namespace diffeo::dense {
 
-namespace baseline {
-const CpuKernels<float>& kernels(float);
-const CpuKernels<double>& kernels(double);
-}  // namespace baseline
-#ifdef __x86_64__
-namespace avx2 {
-const CpuKernels<float>& kernels(float);
-const CpuKernels<double>& kernels(double);
-}  // namespace avx2
-namespace avx512 {
-const CpuKernels<float>& kernels(float);
-const CpuKernels<double>& kernels(double);
-}  // namespace avx512
-#endif
+DIFFEO_CPU_KERNELS(CpuKernels)
 
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-template <class T>
-const CpuKernels<T>& cpu_kernels() {
-#ifdef __x86_64__
-  if (cpu_capability() == CpuCapability::avx512) return avx512::kernels(T());
-  if (cpu_capability() == CpuCapability::avx2) return avx2::kernels(T());
-#endif
-  return baseline::kernels(T());
-}
 
 using products::Matrix;
 

@@ -8,41 +8,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "diffeo/layers/base/cpu_capability.h"
+#include "diffeo/layers/base/cpu_kernels.h"
 
 namespace diffeo {
 namespace made {
 
-namespace baseline {
-const UnitKernels<float>& kernels(float);
-const UnitKernels<double>& kernels(double);
-}  // namespace baseline
-#ifdef __x86_64__
-namespace avx2 {
-const UnitKernels<float>& kernels(float);
-const UnitKernels<double>& kernels(double);
-}  // namespace avx2
-namespace avx512 {
-const UnitKernels<float>& kernels(float);
-const UnitKernels<double>& kernels(double);
-}  // namespace avx512
-#endif
+DIFFEO_CPU_KERNELS(UnitKernels)
 
 }  // namespace made
 
 namespace {
 
 using namespace made;
-
-/// The kernels for the instruction set in use.
-template <class T>
-const UnitKernels<T>& cpu_kernels() {
-#ifdef __x86_64__
-  if (cpu_capability() == CpuCapability::avx512) return avx512::kernels(T());
-  if (cpu_capability() == CpuCapability::avx2) return avx2::kernels(T());
-#endif
-  return baseline::kernels(T());
-}
 
 /// A plan on the CPU. It must not outlive the plan.
 template <class T>

@@ -14,27 +14,14 @@
 
 #include <algorithm>
 
-#include "diffeo/layers/base/cpu_capability.h"
+#include "diffeo/layers/base/cpu_kernels.h"
 #include "diffeo/layers/base/gradient_place.h"
 #include "diffeo/layers/nets/masked_linear_cpu.h"
 
 namespace diffeo {
 namespace masked_linear {
 
-namespace baseline {
-const ProductKernels<float>& kernels(float);
-const ProductKernels<double>& kernels(double);
-}  // namespace baseline
-#ifdef __x86_64__
-namespace avx2 {
-const ProductKernels<float>& kernels(float);
-const ProductKernels<double>& kernels(double);
-}  // namespace avx2
-namespace avx512 {
-const ProductKernels<float>& kernels(float);
-const ProductKernels<double>& kernels(double);
-}  // namespace avx512
-#endif
+DIFFEO_CPU_KERNELS(ProductKernels)
 
 }  // namespace masked_linear
 
@@ -44,16 +31,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using namespace masked_linear;
 using Seen = std::vector<int64_t>;
-
-/// The kernels for the instruction set in use.
-template <class T>
-const ProductKernels<T>& cpu_kernels() {
-#ifdef __x86_64__
-  if (cpu_capability() == CpuCapability::avx512) return avx512::kernels(T());
-  if (cpu_capability() == CpuCapability::avx2) return avx2::kernels(T());
-#endif
-  return baseline::kernels(T());
-}
 
 constexpr int64_t row_chunk = 192;   // rows that lie in the second-level cache beside the panels
 constexpr int64_t step_chunk = 256;  // rows of a panel in the first-level cache, where rows are summed over
