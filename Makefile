@@ -22,7 +22,7 @@ demo: setup  ## builds the program alone, without the tests
 	@scripts/demo.sh
 
 accept: build  ## the longer experiments
-	ctest --test-dir build -L acceptance --output-on-failure
+	ctest --test-dir build -C long -L acceptance --verbose
 
 bench: bench-programs peers  ## ours and theirs in one run: the tables of docs/performance.md, in half an hour
 	python3 bench/peers.py --threads 1

@@ -17,5 +17,7 @@ void describe_registered(const std::string& name);
 void document_registered();
 /// The named recipes and their options.
 void describe_recipes();
+/// The objectives that train a flow, each with its options.
+void describe_objectives();
 
 }  // namespace diffeo::apps

@@ -3,6 +3,7 @@
 #include "diffeo/apps/inspect.h"
 #include "diffeo/apps/text.h"
 #include "diffeo/flows/recipes.h"
+#include "diffeo/trainers/objective.h"
 
 namespace diffeo::apps {
 namespace {
@@ -30,6 +31,39 @@ Json spec_of(const Entry<Product>& entry, const Example& example) {
   return spec;
 }
 
+/// How good its log determinant is and what its inverse is: of the layer of the first example.
+std::string exactness(const LayerEntry& entry) {
+  Json spec = {{"type", entry.name}};
+  spec.update(entry.examples.at(0).spec);
+  const auto traits = build_layer(spec)->traits();
+  const auto formula = [](bool closed, bool quick) {
+    return !closed ? "numerical" : quick ? "a formula" : "a formula, feature by feature";
+  };
+  return c10::str("forward ", formula(traits.closed_forward, traits.quick_forward), "; inverse ",
+                  formula(traits.closed_inverse, traits.quick_inverse), "; log determinant ",
+                  traits.random           ? "random: log P(back) - log P(there)"
+                  : !traits.exact_log_det ? "estimated"
+                                          : "exact",
+                  traits.constant_log_det ? ", the same for all points" : "",
+                  traits.injective ? "; onto fewer features: 1/2 log det J^T J" : "");
+}
+
+template <class Product>
+std::string exactness(const Entry<Product>&) {
+  return {};
+}
+
+/// What a page says about something registered before its options.
+template <class Product>
+void print_about(const Entry<Product>& entry, const std::string& mark) {
+  const auto line = [&](const char* what, const std::string& text) {
+    if (!text.empty()) std::cout << mark << what << ": " << text << '\n';
+  };
+  line("equation", entry.equation.empty() || mark.empty() ? entry.equation : "`" + entry.equation + "`");
+  line("exactness", exactness(entry));
+  line("cost for a row", entry.cost);
+}
+
 }  // namespace
 
 void describe_registered(const std::string& name) {
@@ -42,7 +76,9 @@ void describe_registered(const std::string& name) {
       table.row({entry->name, entry->summary});
       if (entry->name != name) continue;
       found = true;
-      std::cout << name << " (" << kind << "): " << entry->summary << "\n\noptions:\n";
+      std::cout << name << " (" << kind << "): " << entry->summary << '\n';
+      print_about(*entry, "");
+      std::cout << "\noptions:\n";
       print_fields(entry->fields);
       std::cout << "\nexamples:\n";
       for (const auto& example : entry->examples) std::cout << "  " << spec_of(*entry, example).dump() << '\n';
@@ -67,6 +103,8 @@ void document_registered() {
     std::cout << "\n## " << heading << '\n';
     for (const auto* entry : entries) {
       std::cout << "\n### " << entry->name << '\n' << entry->summary << "\n\n";
+      print_about(*entry, "- ");
+      if (!entry->equation.empty()) std::cout << '\n';
       if (!entry->fields.empty()) std::cout << "| option | is | default | meaning |\n| --- | --- | --- | --- |\n";
       for (const auto& field : entry->fields)
         std::cout << "| `" << field.name << "` | " << field.kind << " | "
@@ -90,6 +128,14 @@ void describe_recipes() {
   Columns options("ll");
   for (const auto& field : fields) options.row({"--" + field.name, field.help});
   options.print();
+}
+
+void describe_objectives() {
+  std::cout << "what training can minimise, for diffeo train --objective NAME or NAME:key=value,key=value\n";
+  for (const auto* objective : all_objectives()) {
+    std::cout << '\n' << objective->name << ": " << objective->summary << '\n';
+    print_fields(objective->fields);
+  }
 }
 
 }  // namespace diffeo::apps

@@ -15,13 +15,14 @@
 #include "diffeo/flows/preprocess.h"
 #include "diffeo/flows/recipes.h"
 #include "diffeo/trainers/checkpoint.h"
+#include "diffeo/trainers/noisy_data.h"
 
 namespace diffeo::apps {
 namespace {
 
 /// What the user asked for.
 struct Wishes {
-  std::string flow, spec_file, output, log;
+  std::string flow, spec_file, objective = "maximum_likelihood", output, log;
   bool resume = false, overwrite = false, preprocess_chosen = false;
   DataOptions data;
   RecipeOptions recipe;
@@ -44,6 +45,9 @@ Command arguments_of(Wishes& wishes) {
   command.option("flow,f", wishes.flow,
                  "a named flow: realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf (diffeo inspect --recipes)", "NAME");
   command.option("spec", wishes.spec_file, "instead of --flow: JSON file with the spec of a flow", "FILE");
+  command.option("objective", wishes.objective,
+                 "what training minimises, with its options as NAME:key=value,key=value (diffeo inspect --objectives)",
+                 "NAME");
   command.option("resume", wishes.resume,
                  "go on with the run in the model file, to the same end as if it had never been stopped; "
                  "begins where there is no file yet");
@@ -66,6 +70,7 @@ void complete(const Command& command, Wishes& wishes) {
     for (const auto& field : describe<RecipeOptions>())
       check(recipe_fields_we_set.contains(field.name) || !command.given(field.name), "--", field.name,
             " belongs to a named flow; with --spec it stands in the file");
+  within("--objective", [&] { return &find_objective(spec_from_text(wishes.objective)); });
   check(!wishes.resume || !wishes.overwrite, "--resume and --overwrite exclude each other");
   auto& fit = wishes.fit;
   wishes.preprocess_chosen = command.given("preprocess");
@@ -132,6 +137,7 @@ ModelFile description(const Wishes& wishes, const Splits& splits, const Json& sp
     noisy.push_back(splits.columns[column].name);
   model.metadata = {{"program", "diffeo " DIFFEO_VERSION},
                     {"flow", wishes.spec_file.empty() ? wishes.flow : wishes.spec_file},
+                    {"objective", spec_from_text(wishes.objective)},
                     {"dtype", name_of(dtype)},
                     {"data", write(wishes.data)},
                     {"fit", write(wishes.fit)},
@@ -162,9 +168,20 @@ void check_same_run(const ModelFile& earlier, const ModelFile& now, const std::s
   data["file"] = now.metadata["data"]["file"];
   if (data != now.metadata["data"]) different("other data options");
   if (earlier.metadata.value("dequantized", Json()) != now.metadata["dequantized"]) different("another --dequantize");
+  if (earlier.metadata.value("objective", Json()) != now.metadata["objective"]) different("another --objective");
   if (earlier.metadata.value("noise", 0.0) != now.metadata["noise"].get<double>()) different("another --noise");
   if (earlier.metadata.value("dtype", Json()) != now.metadata["dtype"]) different("another --dtype");
   if (earlier.spec != now.spec) different("another flow, or other data");
+}
+
+/// The objective that the user asked for, on points with the noise asked for.
+ObjectivePtr objective_of(const Wishes& wishes, const Splits& splits, const FlowPtr& flow,
+                          const std::vector<int64_t>& noisy) {
+  auto objective = within("--objective", [&] { return build_objective(spec_from_text(wishes.objective), flow); });
+  const double noise = wishes.preprocess.noise;
+  if (noise == 0 && noisy.empty()) return objective;
+  const auto unit = noise > 0 ? column_statistics(*splits.train).deviation : Tensor();
+  return std::make_shared<NoisyData>(objective, *flow, NoisyData::Options{.noise = noise, .dequantize = noisy}, unit);
 }
 
 void print_summary(const Wishes& wishes, const Splits& splits, const Flow& flow) {
@@ -228,8 +245,7 @@ int run(const Command& command, Wishes& wishes) {
                          {"resumed", state.has_value()},
                          {"spec", model.spec},
                          {"fit", model.metadata["fit"]}});
-  const auto unit = wishes.preprocess.noise > 0 ? column_statistics(*splits.train).deviation : Tensor();
-  MaximumLikelihood objective(flow, {.noise = wishes.preprocess.noise, .dequantize = noisy}, unit);
+  const auto objective = objective_of(wishes, splits, flow, noisy);
   FitHooks hooks;
   hooks.progress = [&](const Progress& progress) { display.show(progress); };
   hooks.notice = [](const std::string& sentence) { warn("train", sentence); };
@@ -238,7 +254,7 @@ int run(const Command& command, Wishes& wishes) {
     put_training(model, now, history);
     write_model(wishes.output, model);
   };
-  const auto report = fit(objective, *splits.train, splits.valid.get(), wishes.fit, hooks, state ? &*state : nullptr);
+  const auto report = fit(*objective, *splits.train, splits.valid.get(), wishes.fit, hooks, state ? &*state : nullptr);
   display.end();
   display.note("end", {{"ended", report.ended},
                        {"steps", report.steps},

@@ -54,4 +54,4 @@ DistributionPtr build_distribution(const Json& spec);
 /// Registers a base distribution, as DIFFEO_LAYER does a layer.
 #define DIFFEO_DISTRIBUTION(name, Class, summary, ...) \
   extern const DistributionEntry distribution_##name;  \
-  const DistributionEntry distribution_##name = entry<Distribution, Class>(#name, summary, {__VA_ARGS__})
+  const DistributionEntry distribution_##name = entry<Distribution, Class>(#name, summary, "", "", {__VA_ARGS__})

@@ -10,11 +10,19 @@ NamedTensors under(const NamedTensors& tensors, const std::string& prefix) {
   return found;
 }
 
+/// The tensors of the flow among those under `place`: it is the child `flow` of the objective, or of the objective that
+/// the objective wraps.
+NamedTensors flow_in(const TrainingState& state, std::string place) {
+  for (auto found = under(state.tensors, place); !found.empty(); found = under(state.tensors, place += "objective."))
+    if (auto flow = under(found, "flow."); !flow.empty()) return flow;
+  return {};
+}
+
 }  // namespace
 
 void put_training(ModelFile& model, const TrainingState& state, const Json& history) {
-  model.state = under(state.tensors, "best/flow.");
-  if (model.state.empty()) model.state = under(state.tensors, "current/flow.");
+  model.state = flow_in(state, "best/");
+  if (model.state.empty()) model.state = flow_in(state, "current/");
   model.history = history;
   model.training = state.scalars;
   model.training_state = state.tensors;

@@ -1,11 +1,5 @@
 #include "diffeo/trainers/objective.h"
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/rand_like.h>
-#include <ATen/ops/randn_like.h>
-#include <ATen/ops/zeros.h>
-
-#include <cmath>
 #include <limits>
 
 namespace diffeo {
@@ -16,39 +10,29 @@ Tensor weighted_mean(const Tensor& values, const Tensor& weight) {
   return total / weight.sum().clamp_min(std::numeric_limits<float>::min());
 }
 
-MaximumLikelihood::MaximumLikelihood(FlowPtr flow) : MaximumLikelihood(std::move(flow), Options{}) {}
-
-MaximumLikelihood::MaximumLikelihood(FlowPtr flow, const Options& options, const Tensor& scale)
-    : flow_(register_module("flow", std::move(flow))) {
-  const auto& event = flow_->space().event;
-  const auto columns = flow_->space().size();
-  if (!(options.noise >= 0) || !std::isfinite(options.noise))
-    throw SpecError("noise", c10::str("must not be negative, got ", options.noise));
-  if (scale.defined())
-    check(scale.numel() == columns, "maximum likelihood: expected a scale for each of the ", columns, " columns, got ",
-          scale.sizes());
-  // Not kept in models, but on the flow's device in its precision.
-  const auto own = flow_->tensor_options();
-  if (options.noise > 0)
-    noise_ = register_buffer("noise", scale.defined() ? (options.noise * scale).to(own).reshape(event)
-                                                      : at::full(event, options.noise, own));
-  if (options.dequantize.empty()) return;
-  auto discrete = at::zeros({columns}, own);
-  for (size_t i = 0; i < options.dequantize.size(); ++i) {
-    const auto column = options.dequantize[i];
-    if (column < 0 || column >= columns)
-      throw SpecError("dequantize/" + std::to_string(i),
-                      c10::str("there is no column ", column, "; the flow has columns 0 to ", columns - 1));
-    discrete[column] = 1;
+const ObjectiveEntry& find_objective(const Json& spec) {
+  if (!spec.is_object() || !spec.contains("type") || !spec["type"].is_string())
+    throw SpecError("", "expected an object with a \"type\" that names an objective, got " + spec.dump());
+  std::vector<std::string> known;
+  for (const auto* entry : all_objectives()) {
+    if (entry->name == spec["type"]) return *entry;
+    known.push_back(entry->name);
   }
-  discrete_ = register_buffer("discrete", discrete.reshape(event));
+  const auto name = spec["type"].get<std::string>();
+  throw SpecError("type", c10::str("unknown objective '", name, "'", suggestion(name, known), "; known are ",
+                                   c10::Join(", ", known)));
 }
+
+ObjectivePtr build_objective(const Json& spec, FlowPtr flow) {
+  return find_objective(spec).build(spec, std::move(flow));
+}
+
+MaximumLikelihood::MaximumLikelihood(FlowPtr flow, const Options&) : flow_(register_module("flow", std::move(flow))) {}
 
 Tensor MaximumLikelihood::loss(const Batch& batch) {
-  auto x = batch.x;
-  if (discrete_.defined()) x = x + discrete_ * at::rand_like(x);
-  if (noise_.defined() && is_training()) x = x + noise_ * at::randn_like(x);
-  return -weighted_mean(flow_->log_prob(x, batch.context), batch.weight);
+  return -weighted_mean(flow_->log_prob(batch.x, batch.context), batch.weight);
 }
+
+DIFFEO_OBJECTIVE(maximum_likelihood, MaximumLikelihood, "Minus the mean log-likelihood, in nats.");
 
 }  // namespace diffeo

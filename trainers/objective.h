@@ -6,6 +6,9 @@
 namespace diffeo {
 
 /// Turns a batch into the scalar to minimise. All that must learn is its child.
+///
+/// To add one that trains a flow, give it an Options that describes its fields and a constructor (FlowPtr, Options),
+/// register the flow as its child `flow`, and write DIFFEO_OBJECTIVE at the bottom of its source file.
 class Objective : public Module {
  public:
   /// A scalar, in nats where it is a likelihood. `weight` of the batch, where given, weighs its rows: a row of weight 2
@@ -14,38 +17,53 @@ class Objective : public Module {
   virtual Tensor loss(const Batch& batch) = 0;
 };
 
+using ObjectivePtr = std::shared_ptr<Objective>;
+
+/// How the program and the docs know an objective that trains a flow.
+struct ObjectiveEntry {
+  std::string name;     ///< the "type" of its specs
+  std::string summary;  ///< one sentence, with the paper
+  std::vector<FieldHelp> fields;
+  std::function<ObjectivePtr(const Json& spec, FlowPtr flow)> build;
+};
+
+/// Every registered objective, in alphabetical order.
+const std::vector<const ObjectiveEntry*>& all_objectives();
+
+/// The objective that the "type" of a spec names. Throws SpecError with the known names.
+const ObjectiveEntry& find_objective(const Json& spec);
+
+/// Builds `{"type": name, ...options}` for a flow. Throws SpecError naming the place and the known names or keys, Error
+/// for a flow that it cannot train.
+ObjectivePtr build_objective(const Json& spec, FlowPtr flow);
+
+/// An ObjectiveEntry for a class with a Described Options and a constructor (FlowPtr, Options).
+template <class Made>
+ObjectiveEntry objective_entry(std::string name, std::string summary) {
+  return {std::move(name), std::move(summary), describe<typename Made::Options>(),
+          [](const Json& spec, FlowPtr flow) -> ObjectivePtr {
+            return std::make_shared<Made>(std::move(flow), read<typename Made::Options>(spec));
+          }};
+}
+
 /// Minus the mean (weighted) log likelihood of a flow, in nats.
-///
-/// With `dequantize` it is that of x + u, u uniform on [0, 1): on average no less than that of the discrete values
-/// (Theis et al. 2016, https://arxiv.org/abs/1511.01844, eq. 4).
 class MaximumLikelihood : public Objective {
  public:
-  struct Options {
-    double noise = 0;
-    std::vector<int64_t> dequantize;
-    static constexpr auto fields() {
-      using O = Options;
-      return std::tuple{
-          optional("noise", &O::noise,
-                   "standard deviation of Gaussian noise on the training points, in units of each column's own"),
-          optional("dequantize", &O::dequantize,
-                   "indices of integer columns that get uniform noise on [0, 1), in training and evaluation")};
-    }
-  };
+  using Options = NoOptions;
 
-  explicit MaximumLikelihood(FlowPtr flow);
-  /// `scale` is the unit of the noise of each column, (D) or *event; undefined: 1.
-  /// Throws SpecError for a negative noise and for indices beyond the columns, Error for a scale that does not fit.
-  MaximumLikelihood(FlowPtr flow, const Options& options, const Tensor& scale = {});
+  explicit MaximumLikelihood(FlowPtr flow, const Options& options = {});
   Tensor loss(const Batch& batch) override;
 
  private:
   FlowPtr flow_;
-  Tensor noise_;     ///< *event, standard deviations; undefined for none
-  Tensor discrete_;  ///< *event, 1 for columns to dequantise, else 0; undefined for none
 };
 
 /// The mean of `values` (B), weighted by `weight` (B) where it is defined. Values of weight 0 may be anything.
 Tensor weighted_mean(const Tensor& values, const Tensor& weight);
 
 }  // namespace diffeo
+
+/// Registers an objective that trains a flow, as DIFFEO_LAYER does a layer.
+#define DIFFEO_OBJECTIVE(name, Class, summary)  \
+  extern const ObjectiveEntry objective_##name; \
+  const ObjectiveEntry objective_##name = objective_entry<Class>(#name, summary)

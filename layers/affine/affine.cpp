@@ -51,7 +51,7 @@ Mapped Affine::inverse(const Tensor& y, const Tensor& parameters) const {
   return {value, log_det};
 }
 
-DIFFEO_UNIVARIATE(affine, Affine, "y = e^s x + t (Dinh et al. 2017, eq. 4).",
+DIFFEO_UNIVARIATE(affine, Affine, "y = e^s x + t (Dinh et al. 2017, eq. 4).", "y = e^s x + t, log y' = s (bounded, or another positive function of s)",
     {"bounded", Json::object()},
     {"exp", {{"scale", "exp"}}},
     {"sigmoid", {{"scale", "sigmoid"}}},

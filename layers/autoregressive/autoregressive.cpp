@@ -172,7 +172,7 @@ Mapped Autoregressive::unmap_passing(const Tensor& y, const Tensor& context) {
   return {at::cat(columns, -1), log_det};
 }
 
-DIFFEO_LAYER(autoregressive, Autoregressive, "Maps each feature given those before it (Papamakarios et al. 2017).",
+DIFFEO_LAYER(autoregressive, Autoregressive, "Maps each feature given those before it (Papamakarios et al. 2017).", "y_i = m(x_i; h_i(x_<i, c)), log|det| = sum_i log|m'(x_i)|", "forward one pass of a masked network; inverse one pass too for dense ones (each hidden unit is filled once), else D",
              {"affine", {{"features", 3}, {"net", {{"width", 8}}}}},
              {"one_feature", {{"features", 1}, {"net", {{"width", 8}}}}},
              {"one_feature_context", {{"features", 1}, {"context", 2}, {"net", {{"width", 8}}}}},

@@ -36,6 +36,38 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return best.empty() ? "" : "; did you mean '" + best + "'?";
 }
 
+Json spec_from_text(const std::string& text) {
+  const auto spelled = [](std::string word) {
+    std::replace(word.begin(), word.end(), '-', '_');
+    return word;
+  };
+  const auto colon = text.find(':');
+  Json spec = {{"type", spelled(text.substr(0, colon))}};
+  if (spec["type"] == "") throw SpecError("", "expected NAME or NAME:key=value,key=value, got '" + text + "'");
+  if (colon == std::string::npos) return spec;
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  bool quoted = false;
+  for (const char c : text.substr(colon + 1)) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted) depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+    if (c == ',' && depth == 0 && !quoted)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  for (const auto& part : parts) {
+    const auto equals = part.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw SpecError(
+          "", "expected " + text.substr(0, colon) + ":key=value,key=value, got '" + part + "' in '" + text + "'");
+    const auto value = part.substr(equals + 1);
+    const auto json = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+    spec[spelled(part.substr(0, equals))] = json.is_discarded() ? Json(value) : json;
+  }
+  return spec;
+}
+
 int64_t at_least(int64_t least, const std::string& field, int64_t value) {
   if (value < least) throw SpecError(field, c10::str("must be at least ", least, ", got ", value));
   return value;

@@ -172,6 +172,12 @@ std::vector<FieldHelp> describe() {
   return help;
 }
 
+/// A spec as it is said on a command line, `name` or `name:key=value,key=value`: `{"type": name, key: value, ...}`.
+/// Values are JSON where they can be read as such (commas inside of brackets and quotes do not part), else text.
+/// Hyphens in names and keys are underscores, as on the command line. Throws SpecError where there is no name, or a
+/// part without `=`.
+Json spec_from_text(const std::string& text);
+
 /// `value`, which must be at least `least`. Throws SpecError at `field` otherwise.
 int64_t at_least(int64_t least, const std::string& field, int64_t value);
 

@@ -19,6 +19,8 @@ template <class Product>
 struct Entry {
   std::string name;               ///< the "type" of its specs
   std::string summary;            ///< one sentence, with the paper
+  std::string equation;           ///< what it computes, as a line of text; for a layer its log determinant too
+  std::string cost;               ///< of a layer: what forward and inverse take for a row
   std::vector<FieldHelp> fields;  ///< its options
   std::function<std::shared_ptr<Product>(const Json& spec)> build;
   std::vector<Example> examples;
@@ -40,8 +42,13 @@ LayerPtr clone(const Layer& layer);
 
 /// An Entry for a class with a Described Options and a constructor from it.
 template <class Product, class Made>
-Entry<Product> entry(std::string name, std::string summary, std::vector<Example> examples) {
-  return {std::move(name), std::move(summary), describe<typename Made::Options>(),
+Entry<Product> entry(std::string name, std::string summary, std::string equation, std::string cost,
+                     std::vector<Example> examples) {
+  return {std::move(name),
+          std::move(summary),
+          std::move(equation),
+          std::move(cost),
+          describe<typename Made::Options>(),
           [](const Json& spec) { return std::make_shared<Made>(read<typename Made::Options>(spec)); },
           std::move(examples)};
 }
@@ -64,13 +71,16 @@ const Entry<Product>& find_entry(const std::vector<const Entry<Product>*>& entri
 
 }  // namespace diffeo
 
-/// Registers a layer class under `name`: DIFFEO_LAYER(name, Class, "summary", {"example", {{"features", 4}}}, ...);
+/// Registers a layer class under `name`:
+///
+///   DIFFEO_LAYER(name, Class, "Summary (paper).", "equation", "cost", {"example", {{"features", 4}}}, ...);
+///
 /// Write it at the start of a line at the bottom of the layer's own source file: that is all it takes.
-#define DIFFEO_LAYER(name, Class, summary, ...) \
-  extern const LayerEntry layer_##name;         \
-  const LayerEntry layer_##name = entry<Layer, Class>(#name, summary, {__VA_ARGS__})
+#define DIFFEO_LAYER(name, Class, summary, equation, cost, ...) \
+  extern const LayerEntry layer_##name;                         \
+  const LayerEntry layer_##name = entry<Layer, Class>(#name, summary, equation, cost, {__VA_ARGS__})
 
 /// The same for a univariate map. Its examples run through the elementwise, coupling and autoregressive schemes.
-#define DIFFEO_UNIVARIATE(name, Class, summary, ...) \
-  extern const UnivariateEntry univariate_##name;    \
-  const UnivariateEntry univariate_##name = entry<const Univariate, Class>(#name, summary, {__VA_ARGS__})
+#define DIFFEO_UNIVARIATE(name, Class, summary, equation, ...) \
+  extern const UnivariateEntry univariate_##name;              \
+  const UnivariateEntry univariate_##name = entry<const Univariate, Class>(#name, summary, equation, "", {__VA_ARGS__})

@@ -132,7 +132,7 @@ Retraced Coupling::unmap_and_map(const Tensor& y, const Tensor& context) {
   return {x, map_given(kept, to_move, parameters)};
 }
 
-DIFFEO_LAYER(coupling, Coupling, "Maps some features by a map conditioned on the others (Dinh et al. 2017).",
+DIFFEO_LAYER(coupling, Coupling, "Maps some features by a map conditioned on the others (Dinh et al. 2017).", "y_a = k(x_a), y_b = m(x_b; h(x_a, c)), log|det| = sum_b log|m'(x_b)| + sum_a log|k'(x_a)|", "one pass of the network both ways",
              {"affine", {{"features", 2}, {"net", {{"width", 8}}}}},
              {"context", {{"features", 5}, {"context", 3}, {"net", {{"width", 8}}}}},
              {"alternating_residual",

@@ -53,7 +53,7 @@ Mapped Elementwise::map(const Tensor& x, const Tensor& context) { return map_->f
 
 Mapped Elementwise::unmap(const Tensor& y, const Tensor& context) { return map_->inverse(y, parameters_for(context)); }
 
-DIFFEO_LAYER(elementwise, Elementwise, "Maps each feature on its own.", {"one_feature", {{"features", 1}}},
+DIFFEO_LAYER(elementwise, Elementwise, "Maps each feature on its own.", "y_i = m(x_i; h_i(c)), log|det| = sum_i log|m'(x_i)|", "D both ways, and a pass of the network where there is a context", {"one_feature", {{"features", 1}}},
              {"context", {{"features", 3}, {"context", 2}, {"net", {{"width", 8}}}}},
              {"spline_of_context",
               {{"features", 2},

@@ -19,7 +19,7 @@ Traits Inverse::traits() const {
 
 Json Inverse::spec() const { return write("inverse", Options{layer_->spec()}); }
 
-DIFFEO_LAYER(inverse, Inverse, "A layer walked backwards.",
+DIFFEO_LAYER(inverse, Inverse, "A layer walked backwards.", "y = f^-1(x), log|det| = -log|det f'(y)| of the inner layer f", "those of the inner layer, exchanged",
     {"coupling", Json::parse(R"({"layer": {"type": "coupling", "features": 3, "context": 2, "net": {"width": 8}}})")});
 
 }  // namespace diffeo

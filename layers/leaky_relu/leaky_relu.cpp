@@ -25,7 +25,7 @@ Mapped LeakyRelu::forward(const Tensor& x, const Tensor&) const { return bent(x,
 
 Mapped LeakyRelu::inverse(const Tensor& y, const Tensor&) const { return bent(y, 1 / options_.slope); }
 
-DIFFEO_UNIVARIATE(leaky_relu, LeakyRelu, "y = x, or slope x where x is negative.", {"plain", Json::object()},
+DIFFEO_UNIVARIATE(leaky_relu, LeakyRelu, "y = x, or slope x where x is negative.", "y = x for x >= 0, slope x below; y' = 1 or slope", {"plain", Json::object()},
                   {"steep", {{"slope", 3.0}}});
 
 }  // namespace diffeo

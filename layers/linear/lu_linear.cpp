@@ -31,7 +31,7 @@ Mapped LuLinear::unmap(const Tensor& y, const Tensor&) {
   return {value, log_det};
 }
 
-DIFFEO_LAYER(lu_linear, LuLinear, "Linear map as a product of triangular matrices (Kingma and Dhariwal 2018).",
+DIFFEO_LAYER(lu_linear, LuLinear, "Linear map as a product of triangular matrices (Kingma and Dhariwal 2018).", "y = P L U x + b, log|det| = sum_i log U_ii", "D^2 both ways",
              {"plain", {{"features", 3}}}, {"one_feature", {{"features", 1}}},
              {"permuted", {{"features", 5}, {"permute", "random"}, {"seed", 3}, {"bias", false}}});
 

@@ -46,7 +46,7 @@ Mapped Orthogonal::unmap(const Tensor& y, const Tensor&) {
   return {at::matmul(y, matrix()), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
 }
 
-DIFFEO_LAYER(orthogonal, Orthogonal, "Orthogonal map as a product of reflections (Tomczak and Welling 2016).",
+DIFFEO_LAYER(orthogonal, Orthogonal, "Orthogonal map as a product of reflections (Tomczak and Welling 2016).", "y = Q x with Q^T Q = 1, log|det| = 0", "D times the number of reflections, or D^2 for the exponential, both ways",
              {"householder", {{"features", 4}}}, {"odd", {{"features", 5}, {"reflections", 3}}},
              {"exponential", {{"features", 3}, {"kind", "exponential"}}});
 

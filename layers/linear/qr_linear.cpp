@@ -37,7 +37,7 @@ Mapped QrLinear::unmap(const Tensor& y, const Tensor&) {
   return {x.reshape(y.sizes()), -upper.log_det.expand(y.sizes().slice(0, y.dim() - 1))};
 }
 
-DIFFEO_LAYER(qr_linear, QrLinear, "Linear map as a rotation times a triangular matrix (Hoogeboom et al. 2019).",
+DIFFEO_LAYER(qr_linear, QrLinear, "Linear map as a rotation times a triangular matrix (Hoogeboom et al. 2019).", "y = Q R x + b, Q a product of reflections, log|det| = sum_i log R_ii", "D^2 both ways",
              {"plain", {{"features", 4}}}, {"one_feature", {{"features", 1}}},
              {"no_bias", {{"features", 3}, {"bias", false}}});
 

@@ -62,7 +62,7 @@ Mapped Rotation::unmap(const Tensor& y, const Tensor&) {
   return {at::matmul(y, matrix()), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
 }
 
-DIFFEO_LAYER(rotation, Rotation, "Rotations in planes of neighbouring features (Clements et al. 2016).",
+DIFFEO_LAYER(rotation, Rotation, "Rotations in planes of neighbouring features (Clements et al. 2016).", "y = Q x, Q a product of plane rotations, log|det| = 0", "D times the number of rounds, both ways",
              {"two_features", {{"features", 2}}}, {"one_round", {{"features", 5}, {"rounds", 1}}},
              {"fixed", {{"features", 4}, {"start", "random"}, {"seed", 5}, {"trainable", false}}});
 

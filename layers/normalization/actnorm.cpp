@@ -53,7 +53,7 @@ Mapped ActNorm::map(const Tensor& x, const Tensor&) {
 
 Mapped ActNorm::unmap(const Tensor& y, const Tensor&) { return map_->inverse(y, map_parameters()); }
 
-DIFFEO_LAYER(actnorm, ActNorm, "Scale and shift per feature, started from the first batch (Kingma and Dhariwal 2018).",
+DIFFEO_LAYER(actnorm, ActNorm, "Scale and shift per feature, started from the first batch (Kingma and Dhariwal 2018).", "y = e^s x + t, log|det| = sum_i s_i", "D both ways",
              {"plain", {{"features", 3}}});
 
 }  // namespace diffeo

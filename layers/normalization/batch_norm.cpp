@@ -46,7 +46,7 @@ Mapped BatchNorm::unmap(const Tensor& y, const Tensor&) {
   return {(y - shift_) * (-s).exp() + running_mean_, -s.sum().expand(y.sizes().slice(0, y.dim() - 1))};
 }
 
-DIFFEO_LAYER(batch_norm, BatchNorm, "Batch normalisation with its log-determinant (Dinh et al. 2017, section 3.7).",
+DIFFEO_LAYER(batch_norm, BatchNorm, "Batch normalisation with its log-determinant (Dinh et al. 2017, section 3.7).", "y = gamma (x - mean) / sqrt(var + eps) + beta, log|det| = sum_i log gamma_i - log(var_i + eps) / 2", "D both ways",
              {"plain", {{"features", 3}, {"momentum", 0.5}}});
 
 }  // namespace diffeo

@@ -47,10 +47,10 @@ Mapped Softplus::inverse(const Tensor& y, const Tensor&) const {
   return {point + log_slope, -log_slope.sum(-1)};
 }
 
-DIFFEO_UNIVARIATE(exp, Exp, "From the line to (0, inf) by the exponential.", {"plain", Json::object()});
+DIFFEO_UNIVARIATE(exp, Exp, "From the line to (0, inf) by the exponential.", "y = e^x, log y' = x", {"plain", Json::object()});
 
-DIFFEO_UNIVARIATE(log, Log, "From (0, inf) to the line by the logarithm.", {"plain", Json::object()});
+DIFFEO_UNIVARIATE(log, Log, "From (0, inf) to the line by the logarithm.", "y = log x, log y' = -log x", {"plain", Json::object()});
 
-DIFFEO_UNIVARIATE(softplus, Softplus, "From the line to (0, inf) by log(1 + e^x).", {"plain", Json::object()});
+DIFFEO_UNIVARIATE(softplus, Softplus, "From the line to (0, inf) by log(1 + e^x).", "y = log(1 + e^x), log y' = x - y", {"plain", Json::object()});
 
 }  // namespace diffeo

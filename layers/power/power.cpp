@@ -106,13 +106,13 @@ Mapped YeoJohnson::inverse(const Tensor& y, const Tensor& parameters) const {
   return {at::where(negative, -size, size), ((1 - power) * log_size).sum(-1)};
 }
 
-DIFFEO_UNIVARIATE(box_cox, BoxCox, "Box-Cox transform with a fixed power (Box and Cox 1964).",
+DIFFEO_UNIVARIATE(box_cox, BoxCox, "Box-Cox transform with a fixed power (Box and Cox 1964).", "y = (x^l - 1) / l, log x for l = 0; y' = x^(l - 1)",
                   {"logarithm", Json::object()}, {"square_root", {{"lambda", 0.5}}}, {"negative", {{"lambda", -0.7}}});
 
-DIFFEO_UNIVARIATE(dual_power, DualPower, "From (0, inf) onto the line with a learned power (Yang 2006).",
+DIFFEO_UNIVARIATE(dual_power, DualPower, "From (0, inf) onto the line with a learned power (Yang 2006).", "y = (x^l - x^-l) / (2 l); y' = (x^(l - 1) + x^(-l - 1)) / 2",
                   {"plain", Json::object()});
 
-DIFFEO_UNIVARIATE(yeo_johnson, YeoJohnson, "A learned power on either side of 0 (Yeo and Johnson 2000).",
+DIFFEO_UNIVARIATE(yeo_johnson, YeoJohnson, "A learned power on either side of 0 (Yeo and Johnson 2000).", "y = ((x + 1)^l - 1) / l for x >= 0, -((1 - x)^(2 - l) - 1) / (2 - l) below; log y' = (l - 1) sign(x) log(1 + |x|)",
                   {"plain", Json::object()});
 
 }  // namespace diffeo

@@ -74,7 +74,7 @@ Mapped Standardize::unmap(const Tensor& y, const Tensor&) {
   return {y * scale_ + shift_, at::full({}, log_scale_, y.options()).expand(y.sizes().slice(0, y.dim() - 1))};
 }
 
-DIFFEO_LAYER(standardize, Standardize, "Takes a fixed shift off each feature and divides it by a fixed scale.",
+DIFFEO_LAYER(standardize, Standardize, "Takes a fixed shift off each feature and divides it by a fixed scale.", "y = (x - shift) / scale, log|det| = -sum_i log scale_i", "D both ways",
              {"plain", {{"features", 3}, {"shift", {0.1, -2.0, 30.0}}, {"scale", {0.5, 3.0, 7.0}}}},
              {"bounded", Json::parse(R"({"features": 3, "shift": [0.5, 1.0, 0.0], "scale": [0.25, 2.0, 3.0],
                                 "domain": [[0, 1], [null, null], [-1, null]]})")});

@@ -103,7 +103,7 @@ Mapped Transform::unmap(const Tensor& y, const Tensor&) {
   return {x, (width.log() + at::log_sigmoid(inner) + at::log_sigmoid(-inner)).sum(-1) + above.sum(-1)};
 }
 
-DIFFEO_LAYER(transform, Transform, "Brings bounded columns to the line by logarithms and logits.",
+DIFFEO_LAYER(transform, Transform, "Brings bounded columns to the line by logarithms and logits.", "y_i = log(x_i - a), log(b - x_i) or log(x_i - a) - log(b - x_i), log|det| = sum_i log|y_i'|", "D both ways",
              {"mixed",
               {{"features", 4},
                {"kinds", {"logit", "none", "log", "logit"}},

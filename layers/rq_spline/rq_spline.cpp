@@ -97,7 +97,7 @@ Mapped RqSpline::inverse(const Tensor& y, const Tensor& parameters) const {
   return {value, log_det};
 }
 
-DIFFEO_UNIVARIATE(rq_spline, RqSpline, "Rational-quadratic spline (Durkan et al. 2019).",
+DIFFEO_UNIVARIATE(rq_spline, RqSpline, "Rational-quadratic spline (Durkan et al. 2019).", "y = y_k + (y_k+1 - y_k) (s u^2 + d_k u (1 - u)) / (s + (d_k+1 + d_k - 2 s) u (1 - u)), u = (x - x_k) / (x_k+1 - x_k), s the slope of the bin, d the slopes at its ends",
     {"linear", {{"bins", 5}}},
     {"one_bin", {{"bins", 1}, {"tails", "none"}}},
     {"bounded", {{"bins", 4}, {"tails", "none"}, {"domain", {0.0, 1.0}}}},

@@ -81,7 +81,7 @@ Mapped Sequential::unmap(const Tensor& y, const Tensor& context) {
   return {value, log_det};
 }
 
-DIFFEO_LAYER(sequential, Sequential, "Layers one after another.",
+DIFFEO_LAYER(sequential, Sequential, "Layers one after another.", "y = f_n(... f_1(x)), log|det| = sum of theirs", "those of its layers",
     {"couplings", Json::parse(R"({"layers": [
        {"type": "coupling", "features": 3, "context": 2, "net": {"width": 8}},
        {"type": "coupling", "features": 3, "flip": true, "net": {"width": 8}}]})")});

@@ -36,9 +36,9 @@ Mapped CircularShift::inverse(const Tensor& y, const Tensor& parameters) const {
   return {wrapped(y - parameters.select(-1, 0)), no_log_det(y)};
 }
 
-DIFFEO_UNIVARIATE(additive, Additive, "y = x + t (NICE, Dinh et al. 2014).", {"plain", Json::object()});
+DIFFEO_UNIVARIATE(additive, Additive, "y = x + t (NICE, Dinh et al. 2014).", "y = x + t, y' = 1", {"plain", Json::object()});
 
-DIFFEO_UNIVARIATE(circular_shift, CircularShift, "Turns an angle by t (Rezende et al. 2020).",
+DIFFEO_UNIVARIATE(circular_shift, CircularShift, "Turns an angle by t (Rezende et al. 2020).", "y = x + t on the circle, y' = 1",
                   {"plain", Json::object()});
 
 }  // namespace diffeo

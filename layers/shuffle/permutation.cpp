@@ -79,7 +79,7 @@ Mapped Permutation::unmap(const Tensor& y, const Tensor&) {
   return {Reordered::apply(y, inverse_order_, order_), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
 }
 
-DIFFEO_LAYER(permutation, Permutation, "The features in another order.", {"reverse", {{"features", 3}}},
+DIFFEO_LAYER(permutation, Permutation, "The features in another order.", "y_i = x_order(i), log|det| = 0", "D both ways", {"reverse", {{"features", 3}}},
              {"random", {{"features", 5}, {"kind", "random"}, {"seed", 1}}},
              {"fixed", {{"features", 3}, {"kind", "fixed"}, {"order", {2, 0, 1}}}},
              {"bounded", {{"features", 2}, {"axis", {0.0, 1.0}}}},

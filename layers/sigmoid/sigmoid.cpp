@@ -60,12 +60,12 @@ Mapped Tanh::inverse(const Tensor& y, const Tensor&) const {
   return {0.5 * (high - low), -(high + low).sum(-1)};
 }
 
-DIFFEO_UNIVARIATE(sigmoid, Sigmoid, "From the line to an interval by the logistic function.", {"unit", Json::object()},
+DIFFEO_UNIVARIATE(sigmoid, Sigmoid, "From the line to an interval by the logistic function.", "y = a + (b - a) / (1 + e^-x), log y' = log(b - a) - log(1 + e^-x) - log(1 + e^x)", {"unit", Json::object()},
                   {"interval", {{"lower", -2.0}, {"upper", 5.0}}});
 
-DIFFEO_UNIVARIATE(logit, Logit, "From an interval to the line, the inverse of sigmoid.", {"unit", Json::object()},
+DIFFEO_UNIVARIATE(logit, Logit, "From an interval to the line, the inverse of sigmoid.", "y = log(x - a) - log(b - x), log y' = log(b - a) - log(x - a) - log(b - x)", {"unit", Json::object()},
                   {"interval", {{"lower", -2.0}, {"upper", 5.0}}});
 
-DIFFEO_UNIVARIATE(tanh, Tanh, "From the line to (-1, 1) by the hyperbolic tangent.", {"plain", Json::object()});
+DIFFEO_UNIVARIATE(tanh, Tanh, "From the line to (-1, 1) by the hyperbolic tangent.", "y = tanh x, log y' = 2 (log 2 - x - log(1 + e^-2x))", {"plain", Json::object()});
 
 }  // namespace diffeo

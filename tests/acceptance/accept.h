@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace diffeo::testing {
@@ -24,5 +25,18 @@ class Acceptance {
   }
   bool failed_ = false;
 };
+
+/// The exit code of a program that lacks its data: the suite counts it as skipped.
+constexpr int skipped = 77;
+
+/// The file `name`.h5 of the test data under DIFFEO_TEST_DATA. Ends the program as skipped where there are none.
+inline std::string data_file(const std::string& name) {
+  const char* folder = std::getenv("DIFFEO_TEST_DATA");
+  if (folder == nullptr || *folder == 0) {
+    std::printf("skipped: DIFFEO_TEST_DATA names no folder of test data\n");
+    std::exit(skipped);
+  }
+  return std::string(folder) + "/h5/" + name + ".h5";
+}
 
 }  // namespace diffeo::testing

@@ -66,6 +66,10 @@ TEST(Usage, MistakesInArgumentsAreRefusedInOneLine) {
                  {"data is missing", "usage: diffeo train DATA.h5"});
   expect_refused(folder, "train data.h5 --flow nsf", "diffeo train", {"--output is missing", "-o model.h5"});
   expect_refused(folder, "train data.h5 -o m.h5", "diffeo train", {"which flow?"});
+  expect_refused(folder, "train data.h5 --flow nsf -o m.h5 --objective maximum-likelyhood", "diffeo train",
+                 {"--objective", "did you mean 'maximum_likelihood'?"});
+  expect_refused(folder, "train data.h5 --flow nsf -o m.h5 --objective maximum_likelihood:fast", "diffeo train",
+                 {"--objective", "key=value", "'fast'"});
   expect_refused(folder, "inspect a.h5 --device gpu", "diffeo inspect", {"unknown value 'gpu'", "auto, cpu, cuda"});
   expect_refused(folder, "inspect a.h5 --dtype float16", "diffeo inspect",
                  {"unknown value 'float16'", "float32, float64"});

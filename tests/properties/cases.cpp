@@ -7,6 +7,13 @@
 namespace diffeo::testing {
 namespace {
 
+enum class Kind { bijection, injective, random };
+
+Kind kind_of(const Layer& layer) {
+  const auto traits = layer.traits();
+  return traits.random ? Kind::random : traits.injective ? Kind::injective : Kind::bijection;
+}
+
 std::vector<std::pair<std::string, Json>> every_spec() {
   std::vector<std::pair<std::string, Json>> specs;
   const auto add = [&](const std::string& name, const std::string& type, const Json& options) {
@@ -38,21 +45,27 @@ std::vector<std::pair<std::string, Json>> every_spec() {
   return specs;
 }
 
-}  // namespace
-
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name << " " << c.spec.dump(); }
-
-std::vector<Case> every_case() {
+std::vector<Case> cases_of(Kind kind) {
   std::vector<Case> cases;
-  for (const auto& [name, spec] : every_spec())
+  for (const auto& [name, spec] : every_spec()) {
+    if (kind_of(*build_layer(spec)) != kind) continue;
     for (auto dtype : {torch::kFloat32, torch::kFloat64})
       cases.push_back({name + (dtype == torch::kFloat32 ? "_f32" : "_f64"), spec, dtype});
+  }
   if (!at::hasCUDA()) return cases;
   const auto on_cpu = cases.size();
   for (size_t i = 0; i < on_cpu; ++i)
     cases.push_back({cases[i].name + "_cuda", cases[i].spec, cases[i].dtype, torch::kCUDA});
   return cases;
 }
+
+}  // namespace
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name << " " << c.spec.dump(); }
+
+std::vector<Case> every_case() { return cases_of(Kind::bijection); }
+std::vector<Case> injective_cases() { return cases_of(Kind::injective); }
+std::vector<Case> random_cases() { return cases_of(Kind::random); }
 
 LayerPtr build(const Case& c) {
   torch::manual_seed(1);

@@ -18,8 +18,12 @@ struct Case {
 void PrintTo(const Case& c, std::ostream* out);
 
 /// Every example of every layer, and every example of every map under every scheme that can use it; in both precisions,
-/// and on the GPU too where there is one.
+/// and on the GPU too where there is one. Bijections only.
 std::vector<Case> every_case();
+/// The same of the layers onto fewer features.
+std::vector<Case> injective_cases();
+/// The same of the layers that draw random numbers.
+std::vector<Case> random_cases();
 
 /// The layer of a case with parameters away from their initial values.
 LayerPtr build(const Case& c);

@@ -5,6 +5,7 @@
 
 #include "diffeo/layers/base/random.h"
 #include "diffeo/trainers/evaluate.h"
+#include "diffeo/trainers/noisy_data.h"
 #include "trainers/rows.h"
 
 namespace diffeo::testing {
@@ -29,7 +30,7 @@ TEST(MaximumLikelihood, IsTheMeanNegativeLogLikelihood) {
               -(flow->log_prob(x) * weight).sum().item<double>() / weight.sum().item<double>(), 1e-5);
 }
 
-TEST(MaximumLikelihood, NoiseHasTheDeviationOfEachColumnAndOnlyTrains) {
+TEST(NoisyData, NoiseHasTheDeviationOfEachColumnAndOnlyTrains) {
   SCOPED_TRACE(c10::str("seed ", seed));
   const SeedGuard guard(seed);
   const auto x = torch::zeros({20000, 2}, torch::kFloat64);
@@ -39,13 +40,13 @@ TEST(MaximumLikelihood, NoiseHasTheDeviationOfEachColumnAndOnlyTrains) {
   flow->to(torch::kFloat64);
   flow->eval();
   for (const auto& buffer : flow->named_buffers()) Tensor(buffer.value()).fill_(1);  // ActNorm stays the identity
-  MaximumLikelihood objective(flow, {.noise = 0.5}, torch::tensor({1.0, 4.0}));
+  NoisyData objective(std::make_shared<MaximumLikelihood>(flow), *flow, {.noise = 0.5}, torch::tensor({1.0, 4.0}));
   EXPECT_NEAR(objective.loss({x}).item<double>(), still + 0.5 * (0.25 + 4.0), 0.1);
   objective.eval();
   EXPECT_NEAR(objective.loss({x}).item<double>(), still, 1e-12);
 }
 
-TEST(MaximumLikelihood, DequantisationIsUniformOnItsColumnsAndAlwaysThere) {
+TEST(NoisyData, DequantisationIsUniformOnItsColumnsAndAlwaysThere) {
   SCOPED_TRACE(c10::str("seed ", seed));
   const SeedGuard guard(seed);
   const auto x = torch::zeros({20000, 3}, torch::kFloat64);
@@ -53,17 +54,18 @@ TEST(MaximumLikelihood, DequantisationIsUniformOnItsColumnsAndAlwaysThere) {
   const auto flow = normal(3);
   flow->to(torch::kFloat64);
   for (const auto& buffer : flow->named_buffers()) Tensor(buffer.value()).fill_(1);
-  MaximumLikelihood objective(flow, {.dequantize = {0, 2}});
+  NoisyData objective(std::make_shared<MaximumLikelihood>(flow), *flow, {.dequantize = {0, 2}});
   for (bool training : {true, false}) {
     objective.train(training);
     EXPECT_NEAR(objective.loss({x}).item<double>(), still + 2 * 0.5 / 3, 0.01);  // E u^2 = 1/3
   }
 }
 
-TEST(MaximumLikelihood, SaysWhatIsWrong) {
-  const auto message_of = [](const MaximumLikelihood::Options& options, const Tensor& scale = {}) -> std::string {
+TEST(NoisyData, SaysWhatIsWrong) {
+  const auto message_of = [](const NoisyData::Options& options, const Tensor& scale = {}) -> std::string {
     try {
-      MaximumLikelihood(normal(3), options, scale);
+      const auto flow = normal(3);
+      NoisyData(std::make_shared<MaximumLikelihood>(flow), *flow, options, scale);
     } catch (const Error& error) {
       return error.what();
     }
@@ -71,8 +73,26 @@ TEST(MaximumLikelihood, SaysWhatIsWrong) {
   };
   EXPECT_EQ(message_of({.noise = -0.1}), "noise: must not be negative, got -0.1");
   EXPECT_EQ(message_of({.dequantize = {0, 3}}), "dequantize/1: there is no column 3; the flow has columns 0 to 2");
-  EXPECT_EQ(message_of({.noise = 1}, torch::ones({2})),
-            "maximum likelihood: expected a scale for each of the 3 columns, got [2]");
+  EXPECT_EQ(message_of({.noise = 1}, torch::ones({2})), "noise: expected a scale for each of the 3 columns, got [2]");
+}
+
+TEST(Objectives, AreBuiltFromSpecsWithErrorsThatNameThePlace) {
+  const auto flow = small_flow(2, seed);
+  const auto x = moons(20, seed);
+  const auto objective = build_objective({{"type", "maximum_likelihood"}}, flow);
+  objective->eval();
+  EXPECT_FLOAT_EQ(objective->loss({x}).item<float>(), -flow->log_prob(x).mean().item<float>());
+  const auto message_of = [&](const Json& spec) -> std::string {
+    try {
+      build_objective(spec, flow);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_NE(message_of({{"type", "maximum_likelyhood"}}).find("did you mean 'maximum_likelihood'"), std::string::npos);
+  EXPECT_NE(message_of({{"type", "maximum_likelihood"}, {"sigma", 1}}).find("unknown key 'sigma'"), std::string::npos);
+  EXPECT_NE(message_of(Json::array()).find("names an objective"), std::string::npos);
 }
 
 TEST(MeanLoss, IsWeightedByRowsAndByWeights) {

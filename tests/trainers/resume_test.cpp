@@ -11,6 +11,7 @@
 
 #include "diffeo/layers/base/random.h"
 #include "diffeo/trainers/fit.h"
+#include "diffeo/trainers/noisy_data.h"
 #include "trainers/rows.h"
 
 namespace diffeo::testing {
@@ -26,7 +27,7 @@ class Resume : public ::testing::Test {
   ~Resume() override { at::set_num_threads(threads_); }
 
   /// Everything that has a state: ActNorm, both kinds of batch norm, dropout, noise.
-  static std::shared_ptr<MaximumLikelihood> objective(uint64_t initial, int64_t width = 8) {
+  static ObjectivePtr objective(uint64_t initial, int64_t width = 8) {
     const SeedGuard guard(initial);
     const Json net = {{"type", "residual"}, {"width", width}, {"depth", 1}, {"dropout", 0.2}, {"batch_norm", true}};
     const Json coupling = {{"type", "coupling"}, {"features", 2}, {"net", net}};
@@ -34,7 +35,8 @@ class Resume : public ::testing::Test {
         {{"layers",
           {{{"type", "actnorm"}, {"features", 2}}, coupling, {{"type", "batch_norm"}, {"features", 2}}, coupling}},
          {"base", {{"type", "normal"}, {"features", 2}}}});
-    return std::make_shared<MaximumLikelihood>(flow, MaximumLikelihood::Options{.noise = 0.05, .dequantize = {1}});
+    return std::make_shared<NoisyData>(std::make_shared<MaximumLikelihood>(flow), *flow,
+                                       NoisyData::Options{.noise = 0.05, .dequantize = {1}});
   }
 
   static FitOptions options() {
@@ -258,7 +260,7 @@ TEST_F(Resume, AStateThatDoesNotFitIsRefused) {
   EXPECT_EQ(say(changed, options(), train), "training state/step: expected an integer, got \"three\"");
   changed = state;
   changed.tensors.erase(changed.tensors.begin());
-  EXPECT_NE(say(changed, options(), train).find("the training state has no 'current/flow."), std::string::npos);
+  EXPECT_NE(say(changed, options(), train).find("the training state has no 'current/objective.flow."), std::string::npos);
   changed = state;
   std::erase_if(changed.tensors, [](const auto& item) { return item.first == "optimizer/float32/second_moment"; });
   EXPECT_EQ(say(changed, options(), train), "optimizer: the state has no 'float32/second_moment'");
