@@ -51,6 +51,17 @@ Mapped Affine::inverse(const Tensor& y, const Tensor& parameters) const {
   return {value, log_det};
 }
 
+bool Affine::has_gradients(const Tensor& points) const {
+  return !options_.volume_preserving && affine::has_kernel(points);
+}
+
+MapGradients Affine::gradients(const Tensor& points, const Tensor& parameters, const Tensor& value,
+                               const Tensor& by_value, const Tensor& by_log_det, bool inverse) const {
+  const auto [by_points, by_parameters] =
+      affine::gradients(points, parameters, value, by_value, by_log_det, form_, inverse);
+  return {by_points, by_parameters};
+}
+
 DIFFEO_UNIVARIATE(affine, Affine, "y = e^s x + t (Dinh et al. 2017, eq. 4).", "y = e^s x + t, log y' = s (bounded, or another positive function of s)",
     {"bounded", Json::object()},
     {"exp", {{"scale", "exp"}}},

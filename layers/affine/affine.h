@@ -36,6 +36,9 @@ class Affine : public Univariate {
   std::vector<double> identity() const override;
   Traits traits() const override { return {.constant_log_det = options_.volume_preserving}; }
   bool separable() const override { return !options_.volume_preserving; }
+  bool has_gradients(const Tensor& points) const override;
+  MapGradients gradients(const Tensor& points, const Tensor& parameters, const Tensor& value, const Tensor& by_value,
+                         const Tensor& by_log_det, bool inverse) const override;
   Json spec() const override { return write("affine", options_); }
 
  private:

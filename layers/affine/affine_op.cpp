@@ -123,8 +123,8 @@ struct AffineNode : torch::autograd::Function<AffineNode> {
       const auto found = graph_gradients({value, log_det}, grads, {x, parameters});
       return {found[0], found[1], {}, {}, {}};
     }
-    const auto [by_x, by_parameters] =
-        backward_kernel().call(inverse ? saved[2] : x, parameters, grads[0], grads[1], scale, cap, inverse);
+    const auto [by_x, by_parameters] = gradients(x, parameters, inverse ? saved[2] : Tensor(), grads[0], grads[1],
+                                                 {static_cast<Scale>(scale), cap}, inverse);
     return {by_x, by_parameters, {}, {}, {}};
   }
 };
@@ -153,13 +153,27 @@ std::tuple<Tensor, Tensor> reference(const Tensor& x, const Tensor& parameters, 
   return {inverse ? (x - t) * factor : x * factor + t, signed_s.sum(-1).expand(x.sizes().slice(0, x.dim() - 1))};
 }
 
+bool has_kernel(const Tensor& x) {
+  return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) &&
+         forward_kernel().hasKernelForDispatchKey(c10::legacyExtractDispatchKey(x.key_set()));
+}
+
+std::tuple<Tensor, Tensor> gradients(const Tensor& x, const Tensor& parameters, const Tensor& value,
+                                     const Tensor& by_value, const Tensor& by_log_det, const Form& form, bool inverse) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return backward_kernel().call(inverse ? value : x, parameters, by_value, by_log_det, static_cast<int64_t>(form.scale),
+                                form.cap, inverse);
+}
+
 std::tuple<Tensor, Tensor> apply(const Tensor& x, const Tensor& parameters, const Form& form, bool inverse) {
   auto full = x.sizes().vec();
   full.push_back(2);
   const auto given = is_shared(x, parameters) ? parameters : parameters.expand(full);
-  const bool has_kernel = (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) &&
-                          forward_kernel().hasKernelForDispatchKey(c10::legacyExtractDispatchKey(x.key_set()));
-  if (!has_kernel) return reference(x, given, form, inverse);
+  if (!has_kernel(x)) return reference(x, given, form, inverse);
+  if (!at::GradMode::is_enabled()) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return forward_kernel().call(x, given, static_cast<int64_t>(form.scale), form.cap, inverse);
+  }
   auto out = AffineNode::apply(x, given, static_cast<int64_t>(form.scale), form.cap, inverse);
   return {out[0], out[1]};
 }

@@ -15,6 +15,14 @@ namespace diffeo::affine {
 std::tuple<at::Tensor, at::Tensor> apply(const at::Tensor& x, const at::Tensor& parameters, const Form& form,
                                          bool inverse);
 
+/// Whether there is a kernel for such points.
+bool has_kernel(const at::Tensor& x);
+
+/// Derivatives by x and parameters without a graph, given the value that `apply` made of them; where there is a kernel.
+std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& x, const at::Tensor& parameters, const at::Tensor& value,
+                                             const at::Tensor& by_value, const at::Tensor& by_log_det, const Form& form,
+                                             bool inverse);
+
 /// The same in plain tensor operations: the oracle of the tests, and second derivatives in use.
 std::tuple<at::Tensor, at::Tensor> reference(const at::Tensor& x, const at::Tensor& parameters, const Form& form,
                                              bool inverse);

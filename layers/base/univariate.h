@@ -4,6 +4,11 @@
 
 namespace diffeo {
 
+/// Derivatives of a loss by the points and the parameters that a map was given.
+struct MapGradients {
+  Tensor by_points, by_parameters;  ///< as the points and the parameters
+};
+
 /// A monotone map of one variable with P parameters, applied to every feature with parameters of its own.
 ///
 /// It holds no weights: a scheme (coupling, autoregressive, elementwise) feeds it. Shapes: points (*batch, D),
@@ -18,6 +23,13 @@ class Univariate {
   virtual Mapped forward(const Tensor& x, const Tensor& parameters) const = 0;
   /// x and minus the log_det of forward.
   virtual Mapped inverse(const Tensor& y, const Tensor& parameters) const = 0;
+
+  /// Whether `gradients` can be asked for such points. A layer can then be one node of autograd with the map inside.
+  virtual bool has_gradients(const Tensor& /*points*/) const { return false; }
+  /// Without a graph, the derivatives by the arguments of forward (of inverse, where `inverse`), given its value and
+  /// the derivatives of the loss by value and log_det.
+  virtual MapGradients gradients(const Tensor& points, const Tensor& parameters, const Tensor& value,
+                                 const Tensor& by_value, const Tensor& by_log_det, bool inverse) const;
 
   /// Parameters, P of them, at which the map is the identity or as near to it as it can be.
   virtual std::vector<double> identity() const { return std::vector<double>(parameters(), 0.0); }

@@ -60,6 +60,11 @@ Coupling::Coupling(const Options& options)
   for (int64_t i = 0; i < options.features; ++i) (mask[i] ? kept : moved).push_back(i);
   kept_ = register_buffer("kept", at::tensor(kept));
   moved_ = register_buffer("moved", at::tensor(moved));
+  plan_ = c10::make_intrusive<coupling::Plan>();
+  plan_->map = map_;
+  plan_->kept_map = kept_map_;
+  plan_->kept = kept_;
+  plan_->moved = moved_;
 
   const auto inputs = static_cast<int64_t>(kept.size()) * (map_->domain().circular ? 2 : 1);
   const auto outputs = static_cast<int64_t>(moved.size()) * map_->parameters();
@@ -89,10 +94,16 @@ Tensor Coupling::parameters_from(const Tensor& kept, const Tensor& context) {
   return net_->forward(features, context).unflatten(-1, {moved_.size(0), map_->parameters()});
 }
 
-Mapped Coupling::map(const Tensor& x, const Tensor& context) {
-  const auto [kept, to_move] = split_features(x, kept_, moved_);
-  return map_given(kept, to_move, parameters_from(kept, context));
+Mapped Coupling::apply(const Tensor& x, const Tensor& context, bool inverse) {
+  // Without gradients there is nothing that a node would save, and the network goes by blocks of rows.
+  if (at::GradMode::is_enabled())
+    if (const auto form = net_->dense_form(context.defined()); form && coupling::fused(*plan_, form->shape, x))
+      return coupling::apply(plan_, form->shape, x, context, kept_parameters_, form->parameters, inverse);
+  const auto network = [&](const Tensor& kept) { return parameters_from(kept, context); };
+  return coupling::composed(*plan_, x, kept_parameters_, network, inverse);
 }
+
+Mapped Coupling::map(const Tensor& x, const Tensor& context) { return apply(x, context, false); }
 
 Mapped Coupling::map_given(const Tensor& kept, const Tensor& to_move, const Tensor& parameters) {
   const auto moved = map_->forward(to_move, parameters);
@@ -101,16 +112,7 @@ Mapped Coupling::map_given(const Tensor& kept, const Tensor& to_move, const Tens
   return {join_features(mapped.value, moved.value, kept_, moved_), mapped.log_det + moved.log_det};
 }
 
-Mapped Coupling::unmap(const Tensor& y, const Tensor& context) {
-  const auto [kept, moved_value] = split_features(y, kept_, moved_);
-  if (!kept_map_) {
-    const auto moved = map_->inverse(moved_value, parameters_from(kept, context));
-    return {join_features(kept, moved.value, kept_, moved_), moved.log_det};
-  }
-  const auto mapped = kept_map_->inverse(kept, kept_parameters_);
-  const auto moved = map_->inverse(moved_value, parameters_from(mapped.value, context));
-  return {join_features(mapped.value, moved.value, kept_, moved_), mapped.log_det + moved.log_det};
-}
+Mapped Coupling::unmap(const Tensor& y, const Tensor& context) { return apply(y, context, true); }
 
 Retraced Coupling::unmap_and_map(const Tensor& y, const Tensor& context) {
   // The network is what costs most, and both directions ask it the same: it is applied once, with its graph.

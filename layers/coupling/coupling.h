@@ -1,6 +1,6 @@
 #pragma once
 
-#include "diffeo/layers/base/univariate.h"
+#include "diffeo/layers/coupling/coupling_op.h"
 #include "diffeo/layers/nets/net.h"
 
 namespace diffeo {
@@ -52,6 +52,7 @@ class Coupling : public Layer {
   Mapped unmap(const Tensor& y, const Tensor& context) override;
   Retraced unmap_and_map(const Tensor& y, const Tensor& context) override;
 
+  Mapped apply(const Tensor& x, const Tensor& context, bool inverse);
   Mapped map_given(const Tensor& kept, const Tensor& to_move, const Tensor& parameters);
   Tensor parameters_from(const Tensor& kept, const Tensor& context);
 
@@ -59,6 +60,7 @@ class Coupling : public Layer {
   UnivariatePtr map_, kept_map_;
   NetPtr net_;
   Tensor kept_, moved_;     ///< indices of the kept and of the moved features
+  coupling::PlanPtr plan_;  ///< the maps and indices
   Tensor kept_parameters_;  ///< (kept, P) of kept_map
 };
 

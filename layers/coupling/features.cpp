@@ -57,11 +57,7 @@ void copy_features(const Tensor& whole, const Tensor& part, const Tensor& index)
 class Split : public torch::autograd::Function<Split> {
  public:
   static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& first, const Tensor& second) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    const auto whole = x.contiguous();
-    auto x_first = like(x, first.size(0)), x_second = like(x, second.size(0));
-    copy_features<true>(whole, x_first, first);
-    copy_features<true>(whole, x_second, second);
+    const auto [x_first, x_second] = take_apart(x, first, second);
     ctx->save_for_backward({first, second});
     return {x_first, x_second};
   }
@@ -75,12 +71,8 @@ class Join : public torch::autograd::Function<Join> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x_first, const Tensor& x_second, const Tensor& first,
                         const Tensor& second) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    auto whole = like(x_first, first.size(0) + second.size(0));
-    copy_features<false>(whole, x_first.contiguous(), first);
-    copy_features<false>(whole, x_second.contiguous(), second);
     ctx->save_for_backward({first, second});
-    return whole;
+    return put_together(x_first, x_second, first, second);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
@@ -91,12 +83,31 @@ class Join : public torch::autograd::Function<Join> {
 
 }  // namespace
 
+std::pair<Tensor, Tensor> take_apart(const Tensor& x, const Tensor& first, const Tensor& second) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const auto whole = x.contiguous();
+  auto x_first = like(x, first.size(0)), x_second = like(x, second.size(0));
+  copy_features<true>(whole, x_first, first);
+  copy_features<true>(whole, x_second, second);
+  return {x_first, x_second};
+}
+
+Tensor put_together(const Tensor& x_first, const Tensor& x_second, const Tensor& first, const Tensor& second) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  auto whole = like(x_first, first.size(0) + second.size(0));
+  copy_features<false>(whole, x_first.contiguous(), first);
+  copy_features<false>(whole, x_second.contiguous(), second);
+  return whole;
+}
+
 std::pair<Tensor, Tensor> split_features(const Tensor& x, const Tensor& first, const Tensor& second) {
+  if (!at::GradMode::is_enabled()) return take_apart(x, first, second);
   auto parts = Split::apply(x, first, second);
   return {parts[0], parts[1]};
 }
 
 Tensor join_features(const Tensor& x_first, const Tensor& x_second, const Tensor& first, const Tensor& second) {
+  if (!at::GradMode::is_enabled()) return put_together(x_first, x_second, first, second);
   return Join::apply(x_first, x_second, first, second);
 }
 

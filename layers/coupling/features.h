@@ -13,4 +13,8 @@ std::pair<Tensor, Tensor> split_features(const Tensor& x, const Tensor& first, c
 /// Puts them back where they stood.
 Tensor join_features(const Tensor& x_first, const Tensor& x_second, const Tensor& first, const Tensor& second);
 
+/// The same two, without autograd.
+std::pair<Tensor, Tensor> take_apart(const Tensor& x, const Tensor& first, const Tensor& second);
+Tensor put_together(const Tensor& x_first, const Tensor& x_second, const Tensor& first, const Tensor& second);
+
 }  // namespace diffeo

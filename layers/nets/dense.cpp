@@ -407,6 +407,20 @@ Tensor as_one_node(const Shape& shape, const Tensor& x, const Tensor& context, a
 
 }  // namespace
 
+Passed forward(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return x.device().is_cpu() ? forward_on_memory(shape, x, context, parameters)
+                             : forward_by_tensors(shape, x, context, parameters, true);
+}
+
+Gradients backward(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters,
+                   const std::vector<Tensor>& kept, const Tensor& by_output, bool want_x, bool want_context) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const auto in_rows = contiguous(parameters.vec());
+  return x.device().is_cpu() ? backward_on_memory(shape, x, context, in_rows, kept[0], by_output, want_x, want_context)
+                             : backward_by_tensors(shape, x, context, in_rows, kept, by_output, want_x, want_context);
+}
+
 bool fused(const Shape& shape, const Tensor& x) {
   if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kDouble) return false;
   return x.device().is_cpu() || (x.device().is_cuda() && !shape.bfloat16);

@@ -29,6 +29,25 @@ bool fused(const Shape& shape, const Tensor& x);
 /// operations (dense_tensors.h).
 Tensor apply(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);
 
+/// What a forward pass gives, and what it leaves for the way back.
+struct Passed {
+  Tensor output;  ///< (rows, outputs)
+  std::vector<Tensor> kept;
+};
+
+/// Derivatives of the loss. Those by x and context are undefined where nobody asked.
+struct Gradients {
+  Tensor by_x, by_context;
+  std::vector<Tensor> by_parameters;
+};
+
+/// The two halves of the node, without autograd, for a node that does more: x (rows, I), context (rows, C) or
+/// undefined, contiguous, where `fused`.
+Passed forward(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);
+/// From what `forward` kept. Gradients of parameters go to their places.
+Gradients backward(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters,
+                   const std::vector<Tensor>& kept, const Tensor& by_output, bool want_x, bool want_context);
+
 /// The same node made of LibTorch's operations on every device, as `apply` makes it on CUDA: so that it is tested where
 /// there is no GPU. For float32 and float64; rounds nothing to bfloat16.
 Tensor apply_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);

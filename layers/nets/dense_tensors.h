@@ -6,18 +6,6 @@
 // CUDA. It runs on any device.
 namespace diffeo::dense {
 
-/// What a forward pass gives, and what it leaves for the way back.
-struct Passed {
-  Tensor output;  ///< (rows, outputs)
-  std::vector<Tensor> kept;
-};
-
-/// Derivatives of the loss. Those by x and context are undefined where nobody asked.
-struct Gradients {
-  Tensor by_x, by_context;
-  std::vector<Tensor> by_parameters;
-};
-
 /// x (rows, inputs), context (rows, C) or undefined. A product, its bias and a rectifier are one call, which is one
 /// cuBLASLt kernel on CUDA. Without `keep`, nothing is left for the way back.
 Passed forward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters,

@@ -36,17 +36,19 @@ class Mlp : public Net {
     init_last(maps_.back()->weight, maps_.back()->bias, options.init_scale, last_bias);
   }
 
+  std::optional<DenseForm> dense_form(bool) const override {
+    if (drops(options_, is_training())) return std::nullopt;
+    DenseForm form{.shape = {.residual = false,
+                             .depth = options_.depth,
+                             .activation = options_.activation,
+                             .bfloat16 = options_.precision == "bfloat16"}};
+    for (const auto& map : maps_) append(form.parameters, *map);
+    return form;
+  }
+
   Tensor forward(const Tensor& x, const Tensor& context) override {
     auto hidden = joined(x, context);
-    if (!drops(options_, is_training())) {
-      std::vector<Tensor> parameters;
-      for (const auto& map : maps_) append(parameters, *map);
-      return dense::apply({.residual = false,
-                           .depth = options_.depth,
-                           .activation = options_.activation,
-                           .bfloat16 = options_.precision == "bfloat16"},
-                          hidden, {}, parameters);
-    }
+    if (const auto form = dense_form(context.defined())) return dense::apply(form->shape, hidden, {}, form->parameters);
     for (size_t i = 0; i + 1 < maps_.size(); ++i) {
       hidden = activate(options_.activation, maps_[i]->forward(hidden));
       hidden = at::dropout(hidden, options_.dropout, true);
@@ -78,20 +80,23 @@ class Residual : public Net {
     init_last(last_->weight, last_->bias, options.init_scale, last_bias);
   }
 
+  std::optional<DenseForm> dense_form(bool has_context) const override {
+    if (options_.batch_norm || drops(options_, is_training())) return std::nullopt;
+    DenseForm form{.shape = {.residual = true,
+                             .depth = options_.depth,
+                             .activation = options_.activation,
+                             .gated = has_context,
+                             .bfloat16 = options_.precision == "bfloat16"}};
+    append(form.parameters, *initial_);
+    for (const auto& block : blocks_)
+      for (const auto* map : block->maps()) append(form.parameters, *map);
+    append(form.parameters, *last_);
+    return form;
+  }
+
   Tensor forward(const Tensor& x, const Tensor& context) override {
-    if (!options_.batch_norm && !drops(options_, is_training())) {
-      std::vector<Tensor> parameters;
-      append(parameters, *initial_);
-      for (const auto& block : blocks_)
-        for (const auto* map : block->maps()) append(parameters, *map);
-      append(parameters, *last_);
-      return dense::apply({.residual = true,
-                           .depth = options_.depth,
-                           .activation = options_.activation,
-                           .gated = context.defined(),
-                           .bfloat16 = options_.precision == "bfloat16"},
-                          joined(x, context), context, parameters);
-    }
+    if (const auto form = dense_form(context.defined()))
+      return dense::apply(form->shape, joined(x, context), context, form->parameters);
     auto hidden = initial_->forward(joined(x, context));
     for (const auto& block : blocks_) hidden = block->forward(hidden, context);
     return last_->forward(hidden);

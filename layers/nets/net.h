@@ -1,7 +1,10 @@
 #pragma once
 
+#include <optional>
+
 #include "diffeo/layers/base/module.h"
 #include "diffeo/layers/base/options.h"
+#include "diffeo/layers/nets/dense.h"
 
 namespace torch::nn {
 class BatchNorm1dImpl;
@@ -35,10 +38,19 @@ struct NetOptions {
   }
 };
 
+/// A network as one operation of dense.h on [x, context], with gates of the context where the shape says so.
+struct DenseForm {
+  dense::Shape shape;
+  std::vector<Tensor> parameters;
+};
+
 /// A network (*batch, inputs), (*batch, context) -> (*batch, outputs). No densities here.
 class Net : public Module {
  public:
   virtual Tensor forward(const Tensor& x, const Tensor& context = {}) = 0;
+  /// What the network is to a node of autograd that has it inside; nothing if it is more than one operation, as with
+  /// dropout in training.
+  virtual std::optional<DenseForm> dense_form(bool /*has_context*/) const { return std::nullopt; }
 };
 using NetPtr = std::shared_ptr<Net>;
 

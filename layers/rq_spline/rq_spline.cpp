@@ -97,6 +97,15 @@ Mapped RqSpline::inverse(const Tensor& y, const Tensor& parameters) const {
   return {value, log_det};
 }
 
+bool RqSpline::has_gradients(const Tensor& points) const { return rq_spline::has_kernel(points); }
+
+MapGradients RqSpline::gradients(const Tensor& points, const Tensor& parameters, const Tensor& value,
+                                 const Tensor& by_value, const Tensor& by_log_det, bool inverse) const {
+  const auto [by_points, by_parameters] =
+      rq_spline::gradients(points, parameters, value, by_value, by_log_det, shape_of(options_), inverse);
+  return {by_points, by_parameters};
+}
+
 DIFFEO_UNIVARIATE(rq_spline, RqSpline, "Rational-quadratic spline (Durkan et al. 2019).", "y = y_k + (y_k+1 - y_k) (s u^2 + d_k u (1 - u)) / (s + (d_k+1 + d_k - 2 s) u (1 - u)), u = (x - x_k) / (x_k+1 - x_k), s the slope of the bin, d the slopes at its ends",
     {"linear", {{"bins", 5}}},
     {"one_bin", {{"bins", 1}, {"tails", "none"}}},

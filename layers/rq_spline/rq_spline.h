@@ -50,6 +50,9 @@ class RqSpline : public Univariate {
   std::vector<double> identity() const override;
   Axis domain() const override;
   Axis codomain() const override;
+  bool has_gradients(const Tensor& points) const override;
+  MapGradients gradients(const Tensor& points, const Tensor& parameters, const Tensor& value, const Tensor& by_value,
+                         const Tensor& by_log_det, bool inverse) const override;
   Json spec() const override { return write("rq_spline", options_); }
 
  private:

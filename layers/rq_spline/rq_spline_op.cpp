@@ -117,9 +117,8 @@ struct RqSpline : torch::autograd::Function<RqSpline> {
     const auto shape = ctx->saved_data["shape"].toDoubleVector();
     const bool inverse = ctx->saved_data["inverse"].toBool();
     if (at::GradMode::is_enabled()) return {by_reference(x, parameters, grads, shape, inverse)};
-    at::AutoDispatchBelowADInplaceOrView below;
     const auto [by_x, by_parameters] =
-        backward_kernel().call(inverse ? saved[2] : x, parameters, grads[0], grads[1], shape, inverse);
+        gradients(x, parameters, inverse ? saved[2] : Tensor(), grads[0], grads[1], shape_from(shape), inverse);
     return {by_x, by_parameters, {}, {}};
   }
 
@@ -231,14 +230,28 @@ std::tuple<Tensor, Tensor> reference(const Tensor& x, const Tensor& parameters, 
   return {value, log_slope.sum(-1)};
 }
 
+bool has_kernel(const Tensor& x) {
+  return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) &&
+         forward_kernel().hasKernelForDispatchKey(c10::legacyExtractDispatchKey(x.key_set()));
+}
+
+std::tuple<Tensor, Tensor> gradients(const Tensor& x, const Tensor& parameters, const Tensor& value,
+                                     const Tensor& by_value, const Tensor& by_log_det, const Shape& shape,
+                                     bool inverse) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return backward_kernel().call(inverse ? value : x, parameters, by_value, by_log_det, numbers_of(shape), inverse);
+}
+
 std::tuple<Tensor, Tensor> apply(const Tensor& x, const Tensor& parameters, const Shape& shape, bool inverse) {
   const bool shared = is_shared(x, parameters);
   auto full = x.sizes().vec();
   full.push_back(parameters.size(-1));
   const auto raw = shared || parameters.sizes() == full ? parameters : parameters.expand(full);
-  const bool has_kernel = (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) &&
-                          forward_kernel().hasKernelForDispatchKey(c10::legacyExtractDispatchKey(x.key_set()));
-  if (!has_kernel) return reference(x, raw, shape, inverse);
+  if (!has_kernel(x)) return reference(x, raw, shape, inverse);
+  if (!at::GradMode::is_enabled()) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return forward_kernel().call(x, raw, numbers_of(shape), inverse);
+  }
   auto out = RqSpline::apply(x, raw, numbers_of(shape), inverse);
   return {out[0], out[1]};
 }
