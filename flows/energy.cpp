@@ -87,6 +87,14 @@ Tensor Energy::enter(const Tensor& data, const Tensor& context) {
   return point;
 }
 
+Tensor Energy::leave(const Tensor& x, const Tensor& context) {
+  const ConstantLogDetGuard without_constants;
+  const auto inner = flow_->embedded(context);
+  auto point = x;
+  for (size_t i = first_; i-- > 0;) point = layers()[i]->inverse(point, context_for(*layers()[i], inner)).value;
+  return point;
+}
+
 Tensor Energy::draw(int64_t n, const Tensor& context) {
   torch::NoGradGuard no_grad;
   const ConstantLogDetGuard without_constants;

@@ -31,6 +31,8 @@ class Energy : public LogDensity {
   Tensor log_normaliser();
   /// Points after the first layers, (*batch, *event), of data points.
   Tensor enter(const Tensor& data, const Tensor& context = {});
+  /// The way back: data points of points after the first layers.
+  Tensor leave(const Tensor& x, const Tensor& context = {});
   /// Points of the model, (n, *event), or one for each context (n, C); by the inverse, without a graph.
   Tensor draw(int64_t n, const Tensor& context = {});
 

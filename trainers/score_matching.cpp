@@ -84,7 +84,7 @@ Tensor SlicedScoreMatching::row_losses(const Tensor& given, const Tensor& contex
   const auto score = energy().score(points, context, true);
   auto curvature = points.new_zeros({points.size(0)});
   for (int64_t slice = 0; slice < slices_ && score.requires_grad(); ++slice) {
-    const auto signs = at::randint_like(points, 2) * 2 - 1;
+    const auto signs = at::randint_like(points.detach(), 2) * 2 - 1;
     const auto along =
         torch::autograd::grad({(score * signs).sum()}, {points}, {}, learns || slice + 1 < slices_, learns, true)[0];
     if (along.defined()) curvature = curvature + sum_of_event(along * signs);

@@ -77,7 +77,7 @@ class SlicedScoreMatching : public EnergyObjective {
                             EnergyOptions::fields());
     }
   };
-  explicit SlicedScoreMatching(FlowPtr flow, const Options& options = {});
+  explicit SlicedScoreMatching(FlowPtr flow, const Options& options);
 
  private:
   Tensor row_losses(const Tensor& points, const Tensor& context, bool learns) override;
@@ -99,7 +99,7 @@ class DenoisingScoreMatching : public EnergyObjective {
           EnergyOptions::fields());
     }
   };
-  explicit DenoisingScoreMatching(FlowPtr flow, const Options& options = {});
+  explicit DenoisingScoreMatching(FlowPtr flow, const Options& options);
 
  private:
   Tensor row_losses(const Tensor& points, const Tensor& context, bool learns) override;
@@ -125,7 +125,7 @@ class FiniteDifferenceScoreMatching : public EnergyObjective {
                             EnergyOptions::fields());
     }
   };
-  explicit FiniteDifferenceScoreMatching(FlowPtr flow, const Options& options = {});
+  explicit FiniteDifferenceScoreMatching(FlowPtr flow, const Options& options);
 
  private:
   Tensor row_losses(const Tensor& points, const Tensor& context, bool learns) override;

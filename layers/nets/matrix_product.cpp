@@ -52,6 +52,7 @@ struct ProductNode : torch::autograd::Function<ProductNode> {
     ctx->save_for_backward({a, b});
     ctx->saved_data["transpose_a"] = transpose_a;
     ctx->saved_data["transpose_b"] = transpose_b;
+    ctx->saved_data["has_bias"] = given_bias.has_value();
     const auto left = transpose_a ? a.t() : a, right = transpose_b ? b.t() : b;
     const auto bias = given_bias.value_or(Tensor());
     const auto c = at::empty({left.size(0), right.size(1)}, a.options());
@@ -66,7 +67,7 @@ struct ProductNode : torch::autograd::Function<ProductNode> {
     Tensor by_a, by_b, by_bias;
     if (ctx->needs_input_grad(0)) by_a = ta ? product(b, by_c, tb, true, a) : product(by_c, b, false, !tb, a);
     if (ctx->needs_input_grad(1)) by_b = tb ? product(by_c, a, true, ta, b) : product(a, by_c, !ta, false, b);
-    if (ctx->needs_input_grad(2)) by_bias = by_c.sum(0);
+    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) by_bias = by_c.sum(0);
     return {by_a, by_b, by_bias, {}, {}};
   }
 

@@ -108,6 +108,7 @@ TEST(Energy, AfterTheFirstLayersTheRestIsTheEnergy) {
   Energy whole(flow), rest(flow, 1);
   const auto x = torch::randn({5, features}, torch::kFloat64);
   EXPECT_TRUE(torch::allclose(rest.energy(rest.enter(x)), whole.energy(x), 1e-12, 1e-12));
+  EXPECT_TRUE(torch::allclose(rest.leave(rest.enter(x)), x, 1e-12, 1e-12));
   EXPECT_NEAR((whole.log_normaliser() - rest.log_normaliser()).item<double>(), std::log(4.0), 1e-12);
   EXPECT_THROW(Energy(flow, 3), Error);
   EXPECT_EQ(rest.draw(9).sizes(), at::IntArrayRef({9, features}));
