@@ -47,8 +47,9 @@ Energy::Energy(FlowPtr flow, int64_t first)
 const std::vector<LayerPtr>& Energy::layers() const { return layers_of(*flow_); }
 
 Tensor Energy::energy(const Tensor& x, const Tensor& context) {
+  const auto batch = x.sizes().slice(0, std::max<int64_t>(0, x.dim() - static_cast<int64_t>(space().event.size())));
+  const auto inner = flow_->embedded(checked_context("energy", context, flow_->context_size(), batch));
   const ConstantLogDetGuard without_constants;
-  const auto inner = flow_->embedded(context);
   auto point = x;
   Tensor log_det;
   for (size_t i = first_; i < layers().size(); ++i) {

@@ -233,12 +233,16 @@ void realizable(testing::Acceptance& accept) {
   auto truth = build_flow(matrices(features, 2));
   {
     torch::NoGradGuard no_grad;
+    // Points of a few units, so that noise of 0.3 is little to them, and far enough apart to reach both slopes.
+    double scale = 1.7;
     for (auto& parameter : truth->parameters())
-      if (parameter.dim() == 2)
-        parameter.copy_(1.4 * std::get<0>(torch::linalg_qr(torch::randn_like(parameter))) +
-                        0.15 * torch::randn_like(parameter));
-      else
-        parameter.normal_();
+      if (parameter.dim() == 2) {
+        const auto turned = std::get<0>(torch::linalg_qr(torch::randn_like(parameter)));
+        parameter.copy_(scale * (turned + 0.15 * torch::randn_like(parameter)));
+        scale = 0.5;
+      } else {
+        parameter.normal_(0, 0.5);
+      }
   }
   torch::NoGradGuard no_grad;
   const auto rows = truth->sample(256 * 2000), test = truth->sample(50000);
@@ -259,7 +263,7 @@ void realizable(testing::Acceptance& accept) {
     const auto flow = build_flow(matrices(features, 2));
     {
       const torch::AutoGradMode with_gradients(true);
-      learn(build_objective(spec, flow), rows, 4000, 5e-3, 12);
+      learn(build_objective(spec, flow), rows, 4000, 1e-2, 12);
     }
     flow->eval();
     const double gap = -flow->log_prob(test).mean().item<double>() - entropy;
