@@ -256,7 +256,8 @@ Json ebflow(const RecipeOptions& given) {
   Layers layers;
   for (int64_t i = 0; i < o.layers; ++i) {
     if (i > 0) layers.push_back(elementwise(o, {{"type", "smooth_leaky_relu"}}));
-    layers.push_back({{"type", "dense_linear"}, {"features", o.features}});
+    // As Chao et al. start theirs.
+    layers.push_back({{"type", "dense_linear"}, {"features", o.features}, {"start", "minus_identity"}});
   }
   return flow(o, layers);
 }

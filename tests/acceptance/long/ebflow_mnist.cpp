@@ -142,10 +142,10 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 400;
   const Task task(testing::data_file("mnist"));
   const std::vector<Method> methods{
-      {"maximum_likelihood", {objective("maximum_likelihood")}, 1e-3},
-      {"sliced_score_matching", {objective("sliced_score_matching")}, 1e-3},
-      {"denoising_score_matching", {denoising(0.5), denoising(0.3)}, 1e-3},
-      {"finite_difference_score_matching", {objective("finite_difference_score_matching", {{"xi", 1.0}})}, 1e-3},
+      {"maximum_likelihood", {objective("maximum_likelihood")}, 3e-4},
+      {"sliced_score_matching", {objective("sliced_score_matching")}, 3e-4},
+      {"denoising_score_matching", {denoising(0.7), denoising(0.4)}, 3e-4},
+      {"finite_difference_score_matching", {objective("finite_difference_score_matching", {{"xi", 1.0}})}, 3e-4},
   };
   std::FILE* out = std::fopen(file.c_str(), "w");
   if (out == nullptr) {
