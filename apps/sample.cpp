@@ -1,11 +1,14 @@
 #include <iostream>
+#include <optional>
 
 #include "diffeo/apps/command.h"
 #include "diffeo/apps/output.h"
 #include "diffeo/apps/signals.h"
 #include "diffeo/apps/tables.h"
 #include "diffeo/apps/text.h"
+#include "diffeo/flows/energy.h"
 #include "diffeo/flows/model.h"
+#include "diffeo/samplers/annealed_langevin.h"
 
 namespace diffeo::apps {
 namespace {
@@ -13,7 +16,8 @@ namespace {
 struct Wishes {
   std::string model, output, context, context_object;
   std::vector<double> context_row;
-  int64_t count = 1, batch_size = 16384;
+  int64_t count = 1, batch_size = 16384, langevin = 0;
+  double first_step = LangevinOptions{}.first_step, last_step = LangevinOptions{}.last_step;
 };
 
 /// Where the contexts of the samples come from: nowhere, one row, or a table of M rows with `count` samples for each.
@@ -84,7 +88,18 @@ Tensor rounded_columns(const ModelFile& model) {
   return mask;
 }
 
+/// n points by Langevin steps on the energy, taken after the layers that learn nothing, from normal noise.
+Tensor by_langevin(Energy& energy, const Wishes& wishes, int64_t n) {
+  auto shape = energy.space().event;
+  shape.insert(shape.begin(), n);
+  const auto x =
+      annealed_langevin(energy, torch::randn(shape, energy.flow()->tensor_options()),
+                        {.steps = wishes.langevin, .first_step = wishes.first_step, .last_step = wishes.last_step});
+  return energy.leave(x);
+}
+
 int run(const Command& command, const Wishes& wishes) {
+  check(wishes.langevin >= 0, "--langevin: expected 1 step or more, got ", wishes.langevin);
   check(wishes.count > 0, "-n: expected 1 or more, got ", wishes.count);
   check(wishes.batch_size > 0, "--batch-size: expected 1 or more, got ", wishes.batch_size);
   check_writable(wishes.output);
@@ -92,7 +107,10 @@ int run(const Command& command, const Wishes& wishes) {
   const auto flow = flow_from(model, wishes.model);
   const auto dtype = command.dtype(c10::typeMetaToScalarType(flow->tensor_options().dtype()));
   flow->to(command.device(), dtype);
+  check(wishes.langevin == 0 || flow->context_size() == 0, "--langevin: is only for models without a context");
   const Contexts contexts(wishes, model, *flow);
+  std::optional<Energy> energy;
+  if (wishes.langevin > 0) energy.emplace(flow, fixed_layers(*flow));
   const auto rounded = rounded_columns(model);
 
   TableWriter writer(wishes.output);
@@ -108,7 +126,9 @@ int run(const Command& command, const Wishes& wishes) {
     }
   };
   in_pieces([&](int64_t begin, int64_t end) {
-    auto x = flow->draw({end - begin}, contexts.of(begin, end)).value.cpu().flatten(1);
+    auto x =
+        energy ? by_langevin(*energy, wishes, end - begin) : flow->draw({end - begin}, contexts.of(begin, end)).value;
+    x = x.cpu().flatten(1);
     if (rounded.defined()) x = torch::where(rounded, x.floor(), x);
     broken += x.isfinite().all(1).logical_not().sum().item<int64_t>();
     writer.append(x);
@@ -144,6 +164,10 @@ int sample(const Arguments& arguments) {
                  "FILE");
   command.option("context_object", wishes.context_object,
                  "object of the contexts in that file; default: /context or the only table", "PATH");
+  command.option("langevin", wishes.langevin,
+                 "instead of the inverse, draw by this many Langevin steps on the energy; 0: by the inverse", "STEPS");
+  command.option("first_step", wishes.first_step, "size of the first Langevin step, for points of the scale of 1");
+  command.option("last_step", wishes.last_step, "size of the last one; samples are off by about this much");
   command.option("batch_size", wishes.batch_size, "samples at a time; a part of what a seed means");
   if (!command.parse(arguments)) return fine;
   command.require("output", "-o samples.h5");

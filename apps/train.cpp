@@ -43,7 +43,8 @@ Command arguments_of(Wishes& wishes) {
   command.option("output,o", wishes.output, "model file to write; it is a valid model from the first checkpoint on",
                  "FILE");
   command.option("flow,f", wishes.flow,
-                 "a named flow: realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf (diffeo inspect --recipes)", "NAME");
+                 "a named flow: realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf, ebflow (diffeo inspect --recipes)",
+                 "NAME");
   command.option("spec", wishes.spec_file, "instead of --flow: JSON file with the spec of a flow", "FILE");
   command.option("objective", wishes.objective,
                  "what training minimises, with its options as NAME:key=value,key=value (diffeo inspect --objectives)",
@@ -147,11 +148,13 @@ ModelFile description(const Wishes& wishes, const Splits& splits, const Json& sp
   return model;
 }
 
-/// Warnings about the data, but not that a column should be dequantised if it is.
+/// Warnings about the data, but not that a column should be dequantised, or is constant, if it is dequantised: noise
+/// makes it vary.
 void print_warnings(const Splits& splits, const std::vector<int64_t>& noisy) {
   for (const auto& warning : splits.warnings) {
     const bool settled = std::any_of(noisy.begin(), noisy.end(), [&](int64_t i) {
-      return warning.starts_with("column '" + splits.columns[i].name + "' holds whole numbers only");
+      const auto column = "column '" + splits.columns[i].name + "' ";
+      return warning.starts_with(column + "holds whole numbers only") || warning.starts_with(column + "is constant");
     });
     if (!settled) warn("train", warning);
   }

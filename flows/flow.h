@@ -22,6 +22,9 @@ class Flow : public Distribution {
   /// Latent to data: x and log|det dx/dz|.
   Mapped to_data(const Tensor& z, const Tensor& context = {});
 
+  /// The context that layers and base take, (*batch, C), made of the one that the flow takes.
+  Tensor embedded(const Tensor& context);
+
   /// What log_prob and to_latent keep of the layers for a backward pass (Memory::normal unless set). A way of running:
   /// neither a spec nor a model file has it.
   void set_memory(Memory memory);
@@ -35,7 +38,6 @@ class Flow : public Distribution {
  private:
   Tensor evaluate(const Tensor& x, const Tensor& context) override;
   Drawn simulate(at::IntArrayRef batch, const Tensor& context) override;
-  Tensor embedded(const Tensor& context);
 
   LayerPtr layers_;
   DistributionPtr base_;

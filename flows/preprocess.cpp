@@ -1,12 +1,17 @@
 #include "diffeo/flows/preprocess.h"
 
+#include <cmath>
 #include <set>
+#include <sstream>
 
 #include "diffeo/data/dequantize.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
 namespace {
+
+/// Of the width between the ends of a dequantised column: noise of [0, 1) may be 0, or rounded to 1 when it is added.
+constexpr double room_for_rounding = 1e-6;
 
 /// Rows as the layer to be made will meet them: after dequantisation and transforms. Only for statistics, in order.
 class Prepared : public Dataset {
@@ -55,30 +60,87 @@ int64_t index_of(const std::string& name, const std::vector<Column>& columns, co
   return found - names.begin();
 }
 
+/// What is done to a column, and between which ends its values lie.
+struct Bending {
+  std::string kind = "none";
+  double lower = 0, upper = 1;
+};
+
+double number_in(const std::string& text, const std::string& item) {
+  size_t read = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &read);
+  } catch (const std::logic_error&) {
+    read = 0;
+  }
+  check(read > 0 && read == text.size() && std::isfinite(value), "transform: expected a number, got '", text, "' in '",
+        item, "'");
+  return value;
+}
+
+/// `logit:0:256` and its like.
+Bending bending_of(const std::string& name, const std::string& text, const std::string& item) {
+  std::vector<std::string> parts;
+  std::istringstream words(text);
+  for (std::string part; std::getline(words, part, ':');) parts.push_back(part);
+  Bending bending{parts.empty() ? "" : parts[0]};
+  check_choice("transform of " + name, bending.kind, {"log", "logit", "none"});
+  const size_t ends = parts.size() - 1;
+  check(ends == 0 || (ends == 1 && bending.kind == "log") || (ends == 2 && bending.kind == "logit"),
+        "transform: expected log:LOWER or logit:LOWER:UPPER, got '", item, "'");
+  if (ends > 0) bending.lower = number_in(parts[1], item);
+  if (ends > 1) bending.upper = number_in(parts[2], item);
+  check(bending.kind != "logit" || bending.lower < bending.upper, "transform: the ends in '", item,
+        "' must be one below the other");
+  return bending;
+}
+
 /// The transform of each column, from items like "energy=log".
-std::vector<std::string> transforms_of(const std::vector<std::string>& items, const std::vector<Column>& columns) {
-  std::vector<std::string> transforms(columns.size(), "none");
+std::vector<Bending> transforms_of(const std::vector<std::string>& items, const std::vector<Column>& columns) {
+  const bool named_all = std::any_of(columns.begin(), columns.end(), [](const Column& c) { return c.name == "all"; });
+  std::vector<Bending> transforms(columns.size());
+  std::vector<bool> named(columns.size());
   for (const auto& item : items) {
     const auto equals = item.rfind('=');
-    check(equals != std::string::npos, "transform: expected COLUMN=log, COLUMN=logit or COLUMN=none, got '", item, "'");
-    const auto name = item.substr(0, equals), transform = item.substr(equals + 1);
-    check_choice("transform of " + name, transform, {"log", "logit", "none"});
-    transforms[index_of(name, columns, "transform")] = transform;
+    check(equals != std::string::npos,
+          "transform: expected COLUMN=log, COLUMN=logit, COLUMN=logit:LOWER:UPPER or COLUMN=none, got '", item, "'");
+    const auto name = item.substr(0, equals);
+    const auto bending = bending_of(name, item.substr(equals + 1), item);
+    if (name == "all" && !named_all) {
+      for (size_t i = 0; i < columns.size(); ++i)
+        if (!named[i]) transforms[i] = bending;
+      continue;
+    }
+    const auto index = index_of(name, columns, "transform");
+    transforms[index] = bending;
+    named[index] = true;
   }
   return transforms;
 }
 
 /// Throws Error naming the column if values of the training rows are outside of its transform's domain.
-void check_domains(const std::vector<std::string>& transforms, const std::vector<Column>& columns,
+void check_domains(const std::vector<Bending>& transforms, const std::vector<Column>& columns,
                    const ColumnStatistics& statistics) {
   for (size_t i = 0; i < columns.size(); ++i) {
+    const auto& [kind, low, high] = transforms[i];
     const auto at = static_cast<int64_t>(i);
     const auto lower = statistics.lower[at].item<double>(), upper = statistics.upper[at].item<double>();
-    check(transforms[i] == "none" || lower > 0, "transform: ", columns[i].name, "=", transforms[i],
-          " needs values above 0, but there is ", lower);
-    check(transforms[i] != "logit" || upper < 1, "transform: ", columns[i].name,
-          "=logit needs values below 1, but there is ", upper);
+    check(kind == "none" || lower > low, "transform: ", columns[i].name, "=", kind, " needs values above ", low,
+          ", but there is ", lower);
+    check(kind != "logit" || upper < high, "transform: ", columns[i].name, "=logit needs values below ", high,
+          ", but there is ", upper, "; other ends are said as ", columns[i].name, "=logit:LOWER:UPPER");
   }
+}
+
+Json transform_spec(const std::vector<Bending>& transforms) {
+  Json kinds = Json::array(), lower = Json::array(), upper = Json::array();
+  for (const auto& [kind, low, high] : transforms) {
+    kinds.push_back(kind);
+    lower.push_back(low);
+    upper.push_back(high);
+  }
+  return {{"type", "transform"}, {"features", transforms.size()}, {"kinds", kinds}, {"lower", lower}, {"upper", upper}};
 }
 
 /// Shift and scale that bring columns of these statistics near to a standard normal.
@@ -121,9 +183,15 @@ std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vec
   std::vector<Json> layers;
   LayerPtr transform;
   if (!options.transform.empty()) {
-    const auto transforms = transforms_of(options.transform, columns);
+    auto transforms = transforms_of(options.transform, columns);
+    for (const auto column : noisy) {
+      auto& [kind, low, high] = transforms[column];
+      const double room = room_for_rounding * (kind == "logit" ? high - low : 1);
+      low -= room;
+      high += room;
+    }
     check_domains(transforms, columns, column_statistics(Prepared(train, noisy, nullptr)));
-    layers.push_back({{"type", "transform"}, {"features", features}, {"kinds", transforms}});
+    layers.push_back(transform_spec(transforms));
     transform = build_layer(layers.back());
     transform->to(torch::kFloat64);
   }

@@ -17,7 +17,8 @@ struct PreprocessOptions {
         optional("preprocess", &O::preprocess,
                  "standardize (mean and standard deviation), minmax (to [-1, 1]), robust (median "
                  "and quartiles) or none"),
-        optional("transform", &O::transform, "first bend single columns, e.g. energy=log,fraction=logit"),
+        optional("transform", &O::transform,
+                 "first bend single columns, e.g. energy=log,fraction=logit,percent=logit:0:100; all=... bends all"),
         optional("dequantize", &O::dequantize,
                  "add uniform noise in [0, 1) to these columns of integers; all: to those stored as integers"),
         optional(
@@ -26,6 +27,10 @@ struct PreprocessOptions {
   }
 };
 
+/// Transforms are said as COLUMN=log, COLUMN=log:LOWER, COLUMN=logit or COLUMN=logit:LOWER:UPPER, with the ends of the
+/// column's values, which are 0 and 1 unless said otherwise; COLUMN `all` is every column that no item names. A column
+/// that is dequantised gets a millionth of room at its ends, because noise may be rounded onto them.
+///
 /// Specs of the layers that stand in front of a flow of `columns`, nearest to the data first: what the flow learns is
 /// then a density in the data's own units. Shift and scale are those of `train` after the transforms; a constant column
 /// keeps its scale. Throws Error for unknown columns and transforms, and for values outside of a transform's domain.

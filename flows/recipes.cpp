@@ -249,6 +249,19 @@ Json ncsf(const RecipeOptions& given) {
   return flow(o, layers, torus);
 }
 
+/// Matrices of full rank with smooth rectifiers between them, to be trained by score matching.
+Json ebflow(const RecipeOptions& given) {
+  const auto o = filled("ebflow", given, {.layers = 2});
+  if (o.context > 0) throw SpecError("context", "has no meaning for ebflow");
+  Layers layers;
+  for (int64_t i = 0; i < o.layers; ++i) {
+    if (i > 0) layers.push_back(elementwise(o, {{"type", "smooth_leaky_relu"}}));
+    // As Chao et al. start theirs.
+    layers.push_back({{"type", "dense_linear"}, {"features", o.features}, {"start", "minus_identity"}});
+  }
+  return flow(o, layers);
+}
+
 }  // namespace
 
 const std::vector<Recipe>& all_recipes() {
@@ -264,6 +277,8 @@ const std::vector<Recipe>& all_recipes() {
       {"nsf-ar", "Autoregressive rational-quadratic splines (Durkan et al. 2019, https://arxiv.org/abs/1906.04032).",
        nsf_ar},
       {"ncsf", "Circular spline couplings on a torus (Rezende et al. 2020, https://arxiv.org/abs/2002.02428).", ncsf},
+      {"ebflow", "Matrices of full rank and smooth rectifiers (Chao et al. 2023, https://arxiv.org/abs/2305.15267).",
+       ebflow},
   };
   return all;
 }

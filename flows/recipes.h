@@ -27,7 +27,7 @@ struct RecipeOptions {
     return std::tuple{
         required("features", &O::features, "D"),
         optional("context", &O::context, "C, 0 for none"),
-        optional("layers", &O::layers, "number of couplings or autoregressive layers"),
+        optional("layers", &O::layers, "number of couplings, autoregressive layers or matrices"),
         optional("width", &O::width, "units in each hidden layer of the conditioners"),
         optional("depth", &O::depth, "hidden layers, or residual blocks"),
         optional("net", &O::net, "mlp or residual"),
@@ -50,7 +50,7 @@ struct Recipe {
   Json (*write)(const RecipeOptions& options);
 };
 
-/// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf.
+/// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf, ebflow.
 const std::vector<Recipe>& all_recipes();
 
 /// The spec of a named flow. Throws SpecError with the nearest name for an unknown one.

@@ -1,6 +1,9 @@
 #include "diffeo/layers/base/layer.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "diffeo/layers/base/constant_log_det_guard.h"
 
 namespace diffeo {
 
@@ -20,9 +23,35 @@ Layer::Layer(Space domain, Space codomain, int64_t context_size)
   check(context_size_ >= 0, "context must be at least 0, got ", context_size_);
 }
 
-Mapped Layer::forward(const Tensor& x, const Tensor& context) { return map(x, checked(x, domain_, context)); }
+Mapped Layer::forward(const Tensor& x, const Tensor& context) {
+  const auto broadcast = checked(x, domain_, context);
+  return leaves_out_log_det() ? without_log_det(x, broadcast, true) : map(x, broadcast);
+}
 
-Mapped Layer::inverse(const Tensor& y, const Tensor& context) { return unmap(y, checked(y, codomain_, context)); }
+Mapped Layer::inverse(const Tensor& y, const Tensor& context) {
+  const auto broadcast = checked(y, codomain_, context);
+  return leaves_out_log_det() ? without_log_det(y, broadcast, false) : unmap(y, broadcast);
+}
+
+bool Layer::leaves_out_log_det() const {
+  return ConstantLogDetGuard::current() != nullptr && traits().constant_log_det;
+}
+
+Mapped Layer::without_log_det(const Tensor& points, const Tensor& context, bool forward) {
+  auto& guard = *ConstantLogDetGuard::current();
+  if (guard.mode() == ConstantLogDetGuard::Mode::collect) {
+    Mapped mapped;
+    {
+      const ConstantLogDetGuard::Suspended all;
+      mapped = forward ? map(points, context) : unmap(points, context);
+    }
+    guard.add(mapped.log_det);
+    return {mapped.value, at::zeros_like(mapped.log_det)};
+  }
+  const auto& event = (forward ? domain_ : codomain_).event;
+  const auto batch = points.sizes().slice(0, points.dim() - static_cast<int64_t>(event.size()));
+  return {forward ? map_value(points, context) : unmap_value(points, context), points.new_zeros({}).expand(batch)};
+}
 
 Retraced Layer::retrace(const Tensor& y, const Tensor& context) {
   return unmap_and_map(y, checked(y, codomain_, context));

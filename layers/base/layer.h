@@ -19,7 +19,7 @@ struct Traits {
   bool quick_forward = true;      ///< forward takes one pass of its network, not one for each feature
   bool quick_inverse = true;      ///< inverse takes one pass of its network, not one for each feature
   bool exact_log_det = true;      ///< log_det is exact, not an estimate
-  bool constant_log_det = false;  ///< log_det depends on no input (energy-based training skips it)
+  bool constant_log_det = false;  ///< log_det depends on no input (constant_log_det_guard.h leaves it out)
   bool random = false;            ///< a stochastic layer: log_det is log P(back) - log P(there)
   bool injective = false;         ///< codomain of lower dimension: log_det is 1/2 log det J^T J
 };
@@ -68,9 +68,15 @@ class Layer : public Module {
  private:
   virtual Mapped map(const Tensor& x, const Tensor& context) = 0;
   virtual Mapped unmap(const Tensor& y, const Tensor& context) = 0;
+  /// The values of `map` and `unmap` alone, bit for bit. Override them where a constant log_det costs more than they
+  /// do.
+  virtual Tensor map_value(const Tensor& x, const Tensor& context) { return map(x, context).value; }
+  virtual Tensor unmap_value(const Tensor& y, const Tensor& context) { return unmap(y, context).value; }
   virtual Retraced unmap_and_map(const Tensor& y, const Tensor& context);
 
   Tensor checked(const Tensor& points, const Space& space, const Tensor& context) const;
+  bool leaves_out_log_det() const;
+  Mapped without_log_det(const Tensor& points, const Tensor& context, bool forward);
 
   Space domain_, codomain_;
   int64_t context_size_;

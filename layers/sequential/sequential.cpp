@@ -1,5 +1,6 @@
 #include "diffeo/layers/sequential/sequential.h"
 
+#include "diffeo/layers/base/constant_log_det_guard.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -60,7 +61,8 @@ Json Sequential::spec() const {
 }
 
 Mapped Sequential::map(const Tensor& x, const Tensor& context) {
-  if (memory_ != Memory::normal && at::GradMode::is_enabled())
+  // The backward pass runs outside of a guard's scope: what it computes again would have all log_dets.
+  if (memory_ != Memory::normal && at::GradMode::is_enabled() && ConstantLogDetGuard::current() == nullptr)
     return recomputing(layers_, x, context, memory_, inexact_);
   auto [value, log_det] = layers_.front()->forward(x, context_for(*layers_.front(), context));
   for (size_t i = 1; i < layers_.size(); ++i) {

@@ -90,6 +90,30 @@ TEST(Preprocess, MistakesAreNamed) {
   EXPECT_NE(transform("b=logit").find("b=logit needs values below 1"), std::string::npos);
   EXPECT_NE(transform("b=sqrt").find("unknown value 'sqrt'"), std::string::npos);
   EXPECT_NE(transform("b").find("COLUMN=log"), std::string::npos);
+  EXPECT_NE(transform("b=logit:0").find("expected log:LOWER or logit:LOWER:UPPER"), std::string::npos);
+  EXPECT_NE(transform("b=logit:0:ten").find("expected a number, got 'ten'"), std::string::npos);
+  EXPECT_NE(transform("b=logit:1:0").find("one below the other"), std::string::npos);
+  EXPECT_NE(transform("b=logit").find("b=logit:LOWER:UPPER"), std::string::npos);
+}
+
+TEST(Preprocess, EndsOfTransformsAreSaidWithThem) {
+  // Whole numbers from 0 to 255, a constant one among them: noise may bring them to either end, 0 or 256.
+  torch::manual_seed(3);
+  const std::vector<Column> pixels{{"a", "", true}, {"b", "", true}, {"c", "", true}};
+  auto x = torch::randint(0, 256, {2000, 3}, torch::kFloat64);
+  x.select(1, 1).zero_();
+  const auto data = in_memory({.x = x, .context = {}, .weight = {}, .label = {}});
+  const PreprocessOptions options{
+      .preprocess = "none", .transform = {"all=logit:0:256", "c=log:-1"}, .dequantize = {"all"}};
+  const auto layers = preprocessing(options, pixels, *data);
+  ASSERT_EQ(layers.size(), 1u);
+  EXPECT_EQ(layers[0]["kinds"], Json({"logit", "logit", "log"}));
+  auto ends = torch::tensor({{0.0, 256.0, 0.0}, {256.0, 0.0, 256.0}}, torch::kFloat64);
+  EXPECT_TRUE(through(layers, ends).isfinite().all().item<bool>());
+  const auto y = through(layers, x + 0.5);
+  const auto want = ((x + 0.5) / 256).logit();
+  EXPECT_TRUE(torch::allclose(y.slice(1, 0, 2), want.slice(1, 0, 2), 1e-3, 1e-3));
+  EXPECT_TRUE(torch::allclose(y.select(1, 2), (x.select(1, 2) + 1.5).log(), 1e-5, 1e-5));
 }
 
 TEST(LogLikelihoods, GiveMeanAndStandardErrorInPieces) {
