@@ -21,6 +21,8 @@ struct RecipeOptions {
   std::string mask;
   std::string linear;
   Json base = nullptr;
+  Json density = nullptr;
+  Json kernel = nullptr;
   int64_t seed = 0;
   static constexpr auto fields() {
     using O = RecipeOptions;
@@ -40,6 +42,8 @@ struct RecipeOptions {
         optional("mask", &O::mask, "half, alternating or random"),
         optional("linear", &O::linear, "between couplings: lu, permutation, orthogonal or none"),
         optional("base", &O::base, "spec of the base distribution"),
+        optional("density", &O::density, "spec of the density that stochastic layers move towards"),
+        optional("kernel", &O::kernel, "spec of the stochastic layers, without density and lambda"),
         optional("seed", &O::seed, "seed of random masks and permutations")};
   }
 };
@@ -50,7 +54,7 @@ struct Recipe {
   Json (*write)(const RecipeOptions& options);
 };
 
-/// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf.
+/// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf, snf.
 const std::vector<Recipe>& all_recipes();
 
 /// The spec of a named flow. Throws SpecError with the nearest name for an unknown one.

@@ -15,9 +15,9 @@ LogDensityPtr target_for(const Flow& flow, const Json& spec) {
 
 }  // namespace
 
-PathKL::PathKL(FlowPtr flow, const Options& options) : PathKL(flow, target_for(*flow, options.target), options) {}
+PathKl::PathKl(FlowPtr flow, const Options& options) : PathKl(flow, target_for(*flow, options.target), options) {}
 
-PathKL::PathKL(FlowPtr flow, LogDensityPtr target, const Options& options)
+PathKl::PathKl(FlowPtr flow, LogDensityPtr target, const Options& options)
     : flow_(register_module("flow", std::move(flow))), target_(std::move(target)), mixture_(options.mixture) {
   if (!(mixture_ >= 0 && mixture_ <= 1)) throw SpecError("mixture", c10::str("must be from 0 to 1, got ", mixture_));
   check(flow_->context_size() == 0, "path_kl: trains flows without a context, this one takes ", flow_->context_size(),
@@ -28,7 +28,7 @@ PathKL::PathKL(FlowPtr flow, LogDensityPtr target, const Options& options)
   target_->to(own.device(), c10::typeMetaToScalarType(own.dtype()));
 }
 
-Tensor PathKL::loss(const Batch& batch) {
+Tensor PathKl::loss(const Batch& batch) {
   Tensor loss;
   if (mixture_ > 0) {
     const auto [z, log_det] = flow_->to_latent(batch.x);
@@ -42,6 +42,6 @@ Tensor PathKL::loss(const Batch& batch) {
   return loss;
 }
 
-DIFFEO_OBJECTIVE(path_kl, PathKL, "Forward and reverse divergence of paths, for stochastic flows (Wu et al. 2020).");
+DIFFEO_OBJECTIVE(path_kl, PathKl, "Forward and reverse divergence of paths, for stochastic flows (Wu et al. 2020).");
 
 }  // namespace diffeo

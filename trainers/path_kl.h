@@ -18,7 +18,7 @@ namespace diffeo {
 /// likelihood and the reverse divergence.
 ///
 /// Wu, Köhler and Noé, "Stochastic normalizing flows", 2020, https://arxiv.org/abs/2002.06707, eq. 16 to 18.
-class PathKL : public Objective {
+class PathKl : public Objective {
  public:
   struct Options {
     Json target = nullptr;
@@ -32,9 +32,9 @@ class PathKL : public Objective {
     }
   };
 
-  PathKL(FlowPtr flow, const Options& options);
+  PathKl(FlowPtr flow, const Options& options);
   /// For a target that no spec names; `options.target` is left aside.
-  PathKL(FlowPtr flow, LogDensityPtr target, const Options& options);
+  PathKl(FlowPtr flow, LogDensityPtr target, const Options& options);
   /// Rows of the batch say how many paths are drawn; at mixture 0 their values are left aside.
   Tensor loss(const Batch& batch) override;
 
