@@ -32,8 +32,8 @@ Command arguments_of(Wishes& wishes) {
   Command command(
       "sample-target", "draw weighted samples of a density known up to a constant", "TARGET -n COUNT -o SAMPLES.h5",
       {"diffeo sample-target double-well -n 100000 -o samples.h5           # annealed importance sampling",
-       "diffeo sample-target double-well:features=5 --kernel metropolis:steps=10,step_size=.25 -o samples.h5",
-       "diffeo sample-target funnel --blocks 40 --kernel mala:step_size=.02,target_acceptance=.6 -o samples.h5",
+       "diffeo sample-target double-well:features=5 --kernel metropolis:steps=10,step_size=0.25 -o samples.h5",
+       "diffeo sample-target funnel --blocks 40 --kernel mala:step_size=0.02,target_acceptance=0.6 -o samples.h5",
        "diffeo sample-target double-well --train-steps 600 --save model.h5 -o samples.h5   # a stochastic flow",
        "diffeo sample-target double-well --flow model.h5 -n 100000 -o samples.h5",
        "diffeo sample-target double-well --divide 0,0 -o samples.h5        # the free energy of left less right",
@@ -49,7 +49,7 @@ Command arguments_of(Wishes& wishes) {
   command.option("kernel", wishes.kernel,
                  c10::str("the stochastic layers: hmc, langevin, mala, metropolis or underdamped, with their options "
                           "as :key=value (default ",
-                          standard_kernel, "; in a flow, metropolis:steps=20,step_size=.25)"),
+                          standard_kernel, "; in a flow, metropolis:steps=20,step_size=0.25)"),
                  "NAME");
   command.option("blocks", wishes.blocks, "annealing: stochastic layers, at even steps from the base to the target");
   command.option("schedule", wishes.schedule, "annealing: instead of even steps, lambdas that grow to 1");

@@ -5,7 +5,8 @@
 
 namespace diffeo {
 
-/// The density of a distribution that takes no context, to be moved at by stochastic layers.
+/// The density of a distribution that takes no context, to be moved at by stochastic layers. One that learns stays in
+/// the dtype and on the device that its owner gives it.
 class DistributionDensity : public LogDensity {
  public:
   explicit DistributionDensity(DistributionPtr distribution);

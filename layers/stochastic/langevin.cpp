@@ -64,7 +64,7 @@ DIFFEO_LAYER(langevin, Langevin, "Overdamped Langevin steps with their path weig
               {{"density", {{"type", "double_well"}}}, {"lambda", 0.5}, {"steps", 5}, {"step_size", 0.01}}},
              {"fixed",
               {{"density", {{"type", "funnel"}, {"features", 3}}},
-               {"start", {{"type", "student_t"}, {"features", 3}}},
+               {"start", {{"type", "student_t"}, {"features", 3}, {"trainable", false}}},
                {"lambda", 0.3},
                {"steps", 2},
                {"step_size", 0.05},
