@@ -123,7 +123,7 @@ FlowPtr trained(const Command& command, const Wishes& wishes, const TargetPtr& t
   flow->to(command.device(), dtype);
   auto rows = torch::zeros({wishes.train_batch, target->space().size()}, dtype);
   if (!wishes.data.empty()) {
-    rows = read_table({wishes.data, object_in(wishes.data, "", {"/train/x", "/x"}), {}}, dtype).values;
+    rows = read_table({wishes.data, object_in(wishes.data, "", {"/train/x", "/resampled", "/x"}), {}}, dtype).values;
     check(rows.size(1) == target->space().size(), wishes.data, ": has ", rows.size(1), " columns, the target has ",
           target->space().size());
   }

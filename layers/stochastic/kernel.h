@@ -95,8 +95,8 @@ class Kernel : public Layer {
   static Densities densities_of(const KernelOptions& options, LogDensityPtr density, LogDensityPtr start);
   Kernel(const KernelOptions& options, const Densities& densities);
 
-  Mapped map(const Tensor& x, const Tensor& context) override { return run(x); }
-  Mapped unmap(const Tensor& y, const Tensor& context) override { return run(y); }
+  Mapped map(const Tensor& x, const Tensor&) override { return run(x); }
+  Mapped unmap(const Tensor& y, const Tensor&) override { return run(y); }
   Mapped run(const Tensor& x);
 
   KernelOptions options_;
