@@ -26,6 +26,7 @@ struct Wishes {
   bool resample = false;
 };
 
+constexpr double fewest_to_trust = 100;  // effective samples
 constexpr const char* standard_kernel = "hmc:steps=4,leapfrog=5,step_size=0.15";
 
 Command arguments_of(Wishes& wishes) {
@@ -256,6 +257,10 @@ int run(const Command& command, const Wishes& wishes) {
   std::cout << "\neffective  " << number(100 * share, 3) << " % of the samples, "
             << grouped(std::llround(share * static_cast<double>(wishes.count))) << " of " << grouped(wishes.count)
             << '\n';
+  if (share * static_cast<double>(wishes.count) < fewest_to_trust)
+    warn("sample-target",
+         "the weights are worth so few samples that errors may be far too small; smaller steps, more "
+         "steps or more blocks may help");
   if (!wishes.divide.empty()) {
     const auto below = samples.x.select(1, static_cast<int64_t>(wishes.divide[0])) < wishes.divide[1];
     print_estimate("F below - F above  ", free_energy_difference(samples.log_weight, below, below.logical_not()));
