@@ -118,14 +118,15 @@ FlowPtr annealed(const Wishes& wishes, const TargetPtr& target) {
 
 FlowPtr trained(const Command& command, const Wishes& wishes, const TargetPtr& target, torch::Dtype dtype) {
   RecipeOptions options{.features = target->space().size(), .layers = wishes.layers, .width = wishes.width};
-  options.density = target->spec();
-  if (!wishes.kernel.empty()) options.kernel = kernel_spec(wishes, "");
+  options.density = target->spec().dump();
+  options.kernel = wishes.kernel;
   const auto flow = build_flow(recipe("snf", options));
   flow->to(command.device(), dtype);
-  auto rows = torch::zeros({wishes.train_batch, target->space().size()}, dtype);
+  Batch rows;
+  rows.x = torch::zeros({wishes.train_batch, target->space().size()}, dtype);
   if (!wishes.data.empty()) {
-    rows = read_table({wishes.data, object_in(wishes.data, "", {"/train/x", "/resampled", "/x"}), {}}, dtype).values;
-    check(rows.size(1) == target->space().size(), wishes.data, ": has ", rows.size(1), " columns, the target has ",
+    rows.x = read_table({wishes.data, object_in(wishes.data, "", {"/train/x", "/resampled", "/x"}), {}}, dtype).values;
+    check(rows.x.size(1) == target->space().size(), wishes.data, ": has ", rows.x.size(1), " columns, the target has ",
           target->space().size());
   }
   const double mixture = wishes.mixture >= 0 ? wishes.mixture : wishes.data.empty() ? 0 : 0.5;
@@ -134,7 +135,7 @@ FlowPtr trained(const Command& command, const Wishes& wishes, const TargetPtr& t
   ProgressDisplay display("", false);
   hooks.progress = [&](const Progress& progress) { display.show(progress); };
   hooks.stop = interrupted;
-  const auto report = fit(objective, *in_memory({.x = rows}), nullptr,
+  const auto report = fit(objective, *in_memory(rows), nullptr,
                           {.batch_size = wishes.train_batch,
                            .steps = wishes.train_steps,
                            .learning_rate = wishes.learning_rate,

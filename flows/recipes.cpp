@@ -249,13 +249,17 @@ Json ncsf(const RecipeOptions& given) {
   return flow(o, layers, torus);
 }
 
+/// A spec from an option: JSON, or NAME:key=value.
+Json spec_in(const std::string& option, const std::string& text) {
+  if (!text.starts_with('{')) return within(option, [&] { return spec_from_text(text); });
+  const auto spec = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (spec.is_discarded()) throw SpecError(option, "is no JSON: " + text);
+  return spec;
+}
+
 /// The stochastic layer after a share lambda of the way from the base to the density, or as the user has it.
-Json stochastic(const Json& kernel, const Json& density, double lambda) {
-  Json layer = {{"type", "metropolis"}, {"steps", 20}, {"step_size", 0.25}};
-  if (kernel.is_object())
-    layer = kernel;
-  else if (!kernel.is_null())
-    layer = within("kernel", [&] { return spec_from_text(value_of<std::string>(kernel, "")); });
+Json stochastic(const std::string& kernel, const Json& density, double lambda) {
+  auto layer = spec_in("kernel", kernel.empty() ? "metropolis:steps=20,step_size=0.25" : kernel);
   for (const char* key : {"density", "lambda"})
     if (layer.contains(key)) throw SpecError(c10::str("kernel/", key), "is chosen by the recipe");
   layer["density"] = density;
@@ -266,14 +270,14 @@ Json stochastic(const Json& kernel, const Json& density, double lambda) {
 /// Pairs of affine couplings with a stochastic layer after each, and one at the base.
 Json snf(const RecipeOptions& given) {
   auto plain = given;
-  plain.density = plain.kernel = nullptr;
+  plain.density = plain.kernel = "";
   const auto o = filled_for_several(
       "snf", plain,
       {.layers = 6, .width = 64, .depth = 2, .net = "mlp", .activation = "relu", .mask = "half", .linear = "none"});
-  if (given.density.is_null()) throw SpecError("density", "is missing: the target that stochastic layers move towards");
+  if (given.density.empty()) throw SpecError("density", "is missing: the target that stochastic layers move towards");
   if (o.context > 0) throw SpecError("context", "has no meaning for snf");
   if (o.layers % 2 != 0) throw SpecError("layers", c10::str("snf has couplings in pairs, got ", o.layers));
-  const auto density = given.density.is_string() ? spec_from_text(given.density.get<std::string>()) : given.density;
+  const auto density = spec_in("density", given.density);
   const auto pairs = o.layers / 2;
   Layers layers;
   for (auto pair = pairs - 1; pair >= 0; --pair) {

@@ -21,8 +21,7 @@ struct RecipeOptions {
   std::string mask;
   std::string linear;
   Json base = nullptr;
-  Json density = nullptr;
-  Json kernel = nullptr;
+  std::string density, kernel;
   int64_t seed = 0;
   static constexpr auto fields() {
     using O = RecipeOptions;
@@ -42,8 +41,8 @@ struct RecipeOptions {
         optional("mask", &O::mask, "half, alternating or random"),
         optional("linear", &O::linear, "between couplings: lu, permutation, orthogonal or none"),
         optional("base", &O::base, "spec of the base distribution"),
-        optional("density", &O::density, "spec of the density that stochastic layers move towards"),
-        optional("kernel", &O::kernel, "spec of the stochastic layers, without density and lambda"),
+        optional("density", &O::density, "what stochastic layers move towards: NAME:key=value, or a spec as JSON"),
+        optional("kernel", &O::kernel, "the stochastic layers: NAME:key=value, or a spec as JSON"),
         optional("seed", &O::seed, "seed of random masks and permutations")};
   }
 };

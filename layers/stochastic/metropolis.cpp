@@ -102,7 +102,7 @@ DIFFEO_LAYER(mala, Mala, "Metropolis-adjusted Langevin steps with their path wei
              {"double_well",
               {{"density", {{"type", "double_well"}}}, {"lambda", 0.5}, {"steps", 5}, {"step_size", 0.02}}},
              {"adapted",
-              {{"density", {{"type", "phi4"}, {"side", 2}}},
+              {{"density", {{"type", "phi4"}, {"side", 2}, {"kappa", 0.15}}},
                {"steps", 3},
                {"step_size", 0.1},
                {"target_acceptance", 0.57}}});

@@ -48,10 +48,11 @@ TEST(SampleTarget, TakesOptionsOfTargetKernelBaseAndSchedule) {
   expect_fine(
       folder.run("sample-target double_well:features=3,b=-2 --kernel metropolis:steps=5,step_size=0.3 --schedule "
                  ".2,.6,1 --base student_t:degrees=5 -n 300 -o samples.h5"),
-      {"3 features", "metropolis  0.2", "metropolis    1"});
-  expect_fine(folder.run("sample-target funnel:features=2 --kernel langevin:steps=3,step_size=0.02 --blocks 3 -n 300 -o "
-                         "funnel.h5 --dtype float32"),
-              {"all", "(exactly 0)"});
+      {"3 features", "metropolis     0.2", "metropolis       1"});
+  expect_fine(
+      folder.run("sample-target funnel:features=2 --kernel langevin:steps=3,step_size=0.02 --blocks 3 -n 300 -o "
+                 "funnel.h5 --dtype float32"),
+      {"all", "(exactly 0)"});
   expect_fine(folder.run(std::string("sample-target plugin:library=") + DIFFEO_RING + " -n 300 --blocks 3 -o ring.h5"),
               {"ring, 2 features"});
 }

@@ -104,8 +104,10 @@ TEST_P(RandomLayerProperties, SpecRebuildsTheLayerAndCloneIsDeep) {
   const auto x = points({20});
   const auto before = again(*layer, x), same = again(*copy, x);
   EXPECT_TRUE(torch::equal(same.value, before.value) && torch::equal(same.log_det, before.log_det));
-  torch::NoGradGuard no_grad;
-  for (auto& [name, tensor] : named_state(*copy)) Tensor(tensor).add_(1);
+  {
+    torch::NoGradGuard no_grad;
+    for (auto& [name, tensor] : named_state(*copy)) Tensor(tensor).add_(1);
+  }
   EXPECT_TRUE(torch::equal(again(*layer, x).value, before.value));
 }
 

@@ -89,7 +89,9 @@ TEST(Plugin, MistakesNameTheLibrary) {
   };
   const auto with = [&](const char* option) { return Json{{"type", "plugin"}, {"library", bad}, {"options", option}}; };
   expect(message({{"type", "plugin"}, {"library", "./nothing.so"}}), "./nothing.so", "there is no such file");
-  expect(message({{"type", "plugin"}, {"library", __FILE__}}), __FILE__, "is no shared library");
+  const std::string text = ::testing::TempDir() + "no_library.so";
+  std::ofstream(text) << "only text";
+  expect(message({{"type", "plugin"}, {"library", text}}), text, "is no shared library");
   expect(message({{"type", "plugin"}, {"library", DIFFEO_LIBRARY}}), DIFFEO_LIBRARY, "no function diffeo_target_open");
   expect(message(with("version")), bad, "compiled against version 2");
   expect(message(with("features")), bad, "have 0 features");

@@ -1,7 +1,7 @@
 // S2: couplings with and without stochastic layers, trained on the double well as in experiment 1 of Wu et al. 2020,
 // three seeds. What counts is the free-energy profile of the reweighted samples on 30 bins of [-2.4, 2.4], from 20 sets
-// of 100 000, measured as the paper's notebook does, in kT: the bias is how far the mean profile is off, on average over
-// the bins with the lowest one at 0; the scatter the mean over the bins of the deviation between sets.
+// of 100 000, measured as the paper's notebook does, in kT: the bias is how far the mean profile is off, on average
+// over the bins with the lowest one at 0; the scatter the mean over the bins of the deviation between sets.
 #include <torch/types.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ Tensor data(uint64_t seed) {
 
 /// The couplings alone, or with layers between them: six affine couplings, three pairs.
 FlowPtr flow_with(bool random) {
-  auto spec = recipe("snf", {.features = 2, .layers = 6, .width = 64, .depth = 2, .density = target->spec()});
+  auto spec = recipe("snf", {.features = 2, .layers = 6, .width = 64, .depth = 2, .density = "double_well"});
   if (!random) {
     Json couplings = Json::array();
     for (const auto& layer : spec["layers"])
