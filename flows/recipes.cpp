@@ -286,6 +286,8 @@ Json snf(const RecipeOptions& given) {
     for (int64_t i = 0; i < 2; ++i) {
       add_linear(layers, o, 2 * pair + i);
       layers.push_back(affine_coupling(o, 2 * pair + i));
+      // Stretched far, a few points out in the tails carry all the weight; random steps do what the couplings leave.
+      layers.back()["map"]["cap"] = 1.0;
     }
   }
   layers.push_back(stochastic(given.kernel, density, 0));
