@@ -16,7 +16,7 @@ namespace {
 
 struct Wishes {
   std::string model, data, output, x, context, split;
-  int64_t batch_size = 8192;
+  int64_t batch_size = 8192, paths = 0;
 };
 
 struct Rows {
@@ -76,11 +76,14 @@ std::vector<int64_t> dequantized_columns(const ModelFile& model) {
 }
 
 int run(const Command& command, const Wishes& wishes) {
+  check(wishes.paths >= 0, "--paths: expected 0 or more, got ", wishes.paths);
   if (!wishes.output.empty()) check_writable(wishes.output);
   const auto model = read_model(wishes.model);
   const auto flow = flow_from(model, wishes.model);
   const auto dtype = command.dtype(c10::typeMetaToScalarType(flow->tensor_options().dtype()));
   flow->to(command.device(), dtype);
+  check(wishes.paths > 0 || !flow->layers()->traits().random, wishes.model,
+        ": this flow has random layers and no log-likelihood; --paths 100 gives a lower bound");
   check(wishes.context.empty() || flow->context_size() > 0, "--context: ", wishes.model, " takes no context");
 
   auto rows = wishes.split.empty() ? table_rows(wishes, model, dtype) : split_rows(wishes, model, dtype);
@@ -95,18 +98,22 @@ int run(const Command& command, const Wishes& wishes) {
     writer->attribute("/log_prob", "data", rows.name);
   }
   LogLikelihoods all;
-  each_log_prob(*flow, *rows.stream, [&](const Tensor& log_prob, const Batch& batch) {
-    stop_if_interrupted();
-    all.add(log_prob, batch.weight);
-    if (writer) writer->append(log_prob);
-  });
+  each_log_prob(
+      *flow, *rows.stream,
+      [&](const Tensor& log_prob, const Batch& batch) {
+        stop_if_interrupted();
+        all.add(log_prob, batch.weight);
+        if (writer) writer->append(log_prob);
+      },
+      wishes.paths);
   check(all.rows() > 0, rows.name, ": has no rows to evaluate");
   if (writer) writer->finish();
 
   const auto features = flow->space().size();
   std::cout << rows.name << ": " << grouped(all.rows()) << " rows x " << features
-            << (features == 1 ? " column\n" : " columns\n") << "log-likelihood      " << number(all.mean(), 7) << " +- "
-            << number(all.standard_error(), 3) << " nats (mean, standard error)\n"
+            << (features == 1 ? " column\n" : " columns\n")
+            << (flow->layers()->traits().random ? "log-likelihood from " : "log-likelihood      ")
+            << number(all.mean(), 7) << " +- " << number(all.standard_error(), 3) << " nats (mean, standard error)\n"
             << "bits per dimension  " << number(all.bits_per_dimension(features), 7) << '\n';
   if (all.impossible() > 0)
     std::cout << "impossible rows     " << grouped(all.impossible()) << " (outside of the support of the model)\n";
@@ -130,6 +137,8 @@ int evaluate(const Arguments& arguments) {
   command.option("context", wishes.context, "object of the context, or columns of the rows; default: as in training");
   command.option("split", wishes.split, "train, valid or test: the rows that training took for this", "NAME");
   command.option("batch_size", wishes.batch_size, "rows at a time");
+  command.option("paths", wishes.paths,
+                 "for flows with random layers: the lower bound of the log-likelihood by this many paths a row");
   if (!command.parse(arguments)) return fine;
   return run(command, wishes);
 }

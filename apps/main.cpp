@@ -23,6 +23,7 @@ constexpr Subcommand subcommands[] = {
     {"train", "fit a flow to a table", train},
     {"evaluate", "log-likelihood of each row of a table", evaluate},
     {"sample", "draw new rows from a model", sample},
+    {"sample-target", "draw weighted samples of a density known up to a constant", sample_target},
     {"toy", "make a table of points in the plane, for first steps", toy},
     {"convert", "bring tables from CSV or NumPy to HDF5 and back", convert},
     {"inspect", "describe a data file, a model file, or what this program knows", inspect},
@@ -34,7 +35,7 @@ void print_help() {
                ": density modelling with normalizing flows\n\n"
                "usage: diffeo SUBCOMMAND [arguments]\n\n";
   for (const auto& one : subcommands)
-    std::cout << "  " << one.name << std::string(10 - std::string(one.name).size(), ' ') << one.summary << '\n';
+    std::cout << "  " << one.name << std::string(15 - std::string(one.name).size(), ' ') << one.summary << '\n';
   std::cout << "\nexamples:\n"
                "  diffeo toy moons -n 20000 moons.h5                        # a table to try things on\n"
                "  diffeo train moons.h5 --flow nsf --epochs 20 -o model.h5  # fit a spline flow to it\n"

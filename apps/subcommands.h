@@ -17,6 +17,7 @@ int evaluate(const Arguments& arguments);
 int inspect(const Arguments& arguments);
 int plot(const Arguments& arguments);
 int sample(const Arguments& arguments);
+int sample_target(const Arguments& arguments);
 int toy(const Arguments& arguments);
 int train(const Arguments& arguments);
 

@@ -1,5 +1,9 @@
 #include "diffeo/flows/flow.h"
 
+#include <ATen/ops/stack.h>
+
+#include <cmath>
+
 #include "diffeo/layers/sequential/sequential.h"
 
 namespace diffeo {
@@ -72,10 +76,23 @@ Mapped Flow::to_data(const Tensor& z, const Tensor& context) {
   return layers_->inverse(z, layers_->context_size() > 0 ? embedded(context) : Tensor());
 }
 
+Tensor Flow::log_prob_bound(const Tensor& x, const Tensor& context, int64_t paths) {
+  check(paths >= 1, "flow: expected at least 1 path, got ", paths);
+  if (!layers_->traits().random) return log_prob(x, context);
+  std::vector<Tensor> all;
+  for (int64_t i = 0; i < paths; ++i) {
+    const auto [z, log_det] = to_latent(x, context);
+    all.push_back(base_->log_prob(z, base_->context_size() > 0 ? embedded(context) : Tensor()) + log_det);
+  }
+  return at::stack(all).logsumexp(0) - std::log(static_cast<double>(paths));
+}
+
 Tensor Flow::evaluate(const Tensor& x, const Tensor& context) {
   const auto inner = embedded(context);
   const auto traits = layers_->traits();
-  check(!traits.random, "flow: has random layers and so no density to evaluate; draw gives path weights");
+  check(!traits.random,
+        "flow: has random layers, so that its density is an average over paths that nothing evaluates; "
+        "log_prob_bound gives a lower bound, draw the weights of paths");
   const auto [z, log_det] = layers_->forward(x, layers_->context_size() > 0 ? inner : Tensor());
   return base_->log_prob(z, base_->context_size() > 0 ? inner : Tensor()) + log_det;
 }

@@ -9,10 +9,15 @@ namespace diffeo {
 /// Layers that carry data to a base distribution: data goes forward through the layers.
 ///
 ///   log p(x | c) = log p_base(f(x; e), e) + log|det df/dx|,   e = embedding(c), or c itself
+///
+/// A flow with random layers has a density only as an average over paths. log_prob refuses it and log_prob_bound bounds
+/// it. What `draw` gives as log_prob is then that of the path, log p_base(z) - sum of the layers' log_dets from z to x:
+/// for every unnormalised p, exp(log p(x) - log_prob) averages to the integral of p, and it is the importance weight of
+/// x for p (samplers/weighted.h).
 class Flow : public Distribution {
  public:
-  /// Throws Error if the layers do not end in the base's space or its contexts differ, or if a layer has no density
-  /// to evaluate (random or estimated layers).
+  /// Throws Error if the layers do not end in the base's space or its contexts differ. Random layers are taken: see
+  /// above for what is then refused.
   Flow(LayerPtr layers, DistributionPtr base);
   /// With a network that turns a context of `context` values into the one that layers and base take.
   Flow(LayerPtr layers, DistributionPtr base, int64_t context, const NetOptions& embedding);
@@ -24,6 +29,11 @@ class Flow : public Distribution {
 
   /// The context that layers and base take, (*batch, C), made of the one that the flow takes.
   Tensor embedded(const Tensor& context);
+
+  /// A lower bound of log p(x | c) in nats, (*batch): log of the mean of p_base(z) exp(sum of log_dets) over `paths`
+  /// paths from x to the base. On average it grows with `paths`, towards log p(x | c); without random layers it is
+  /// log p(x | c). Gradients flow. Burda et al. 2016, https://arxiv.org/abs/1509.00519, eq. 8.
+  Tensor log_prob_bound(const Tensor& x, const Tensor& context = {}, int64_t paths = 1);
 
   /// What log_prob and to_latent keep of the layers for a backward pass (Memory::normal unless set). A way of running:
   /// neither a spec nor a model file has it.

@@ -36,14 +36,15 @@ double LogLikelihoods::bits_per_dimension(int64_t features) const {
 }
 
 void each_log_prob(Flow& flow, BatchStream& rows,
-                   const std::function<void(const Tensor& log_prob, const Batch& batch)>& sink) {
+                   const std::function<void(const Tensor& log_prob, const Batch& batch)>& sink, int64_t paths) {
   torch::NoGradGuard no_grad;
   const bool was_training = flow.is_training();
   flow.eval();
   const auto device = flow.tensor_options().device();
   for (Batch batch; rows.next(batch);) {
     const auto context = batch.context.defined() ? batch.context.to(device) : batch.context;
-    sink(flow.log_prob(batch.x.to(device), context).cpu(), batch);
+    const auto x = batch.x.to(device);
+    sink((paths > 0 ? flow.log_prob_bound(x, context, paths) : flow.log_prob(x, context)).cpu(), batch);
   }
   flow.train(was_training);
 }

@@ -27,8 +27,9 @@ class LogLikelihoods {
 };
 
 /// Calls `sink(log_prob (n) in nats on the CPU, batch)` for one batch after another.
-/// In evaluation mode, without gradients, on the flow's device; the mode is put back.
+/// In evaluation mode, without gradients, on the flow's device; the mode is put back. A flow with random layers, which
+/// has no log_prob, gives the lower bound of `paths` paths (Flow::log_prob_bound), or throws Error where they are 0.
 void each_log_prob(Flow& flow, BatchStream& rows,
-                   const std::function<void(const Tensor& log_prob, const Batch& batch)>& sink);
+                   const std::function<void(const Tensor& log_prob, const Batch& batch)>& sink, int64_t paths = 0);
 
 }  // namespace diffeo

@@ -69,7 +69,22 @@ void save(const Flow& flow, const std::string& path, const std::vector<Column>& 
 
 FlowPtr load_flow(const std::string& path) { return flow_from(read_model(path), path); }
 
-FlowPtr flow_from(const ModelFile& model, const std::string& where) {
+std::vector<std::string> libraries_in(const Json& spec) {
+  std::vector<std::string> found;
+  if (spec.is_object() && spec.value("type", Json()) == "plugin")
+    found.push_back(spec.value("library", Json()).is_string() ? spec["library"].get<std::string>() : "");
+  if (spec.is_structured())
+    for (const auto& item : spec)
+      for (const auto& library : libraries_in(item)) found.push_back(library);
+  return found;
+}
+
+FlowPtr flow_from(const ModelFile& model, const std::string& where, Libraries libraries) {
+  if (libraries == Libraries::refused)
+    for (const auto& library : libraries_in(model.spec))
+      throw Error(c10::str(where, ": this model moves at a density from the shared library '", library,
+                           "', whose code would run; diffeo sample-target plugin:library=", library, " --flow ", where,
+                           " says that it may"));
   const auto dtype = dtype_of(model);
   check(dtype == torch::kFloat32 || dtype == torch::kFloat64, where, ":/state: holds values of ", dtype,
         "; a flow computes in float32 or float64");

@@ -262,6 +262,51 @@ Json ebflow(const RecipeOptions& given) {
   return flow(o, layers);
 }
 
+/// A spec from an option: JSON, or NAME:key=value.
+Json spec_in(const std::string& option, const std::string& text) {
+  if (!text.starts_with('{')) return within(option, [&] { return spec_from_text(text); });
+  const auto spec = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (spec.is_discarded()) throw SpecError(option, "is no JSON: " + text);
+  return spec;
+}
+
+/// The stochastic layer after a share lambda of the way from the base to the density, or as the user has it.
+Json stochastic(const std::string& kernel, const Json& density, double lambda) {
+  auto layer = spec_in("kernel", kernel.empty() ? "metropolis:steps=20,step_size=0.25" : kernel);
+  for (const char* key : {"density", "lambda"})
+    if (layer.contains(key)) throw SpecError(c10::str("kernel/", key), "is chosen by the recipe");
+  layer["density"] = density;
+  layer["lambda"] = lambda;
+  return layer;
+}
+
+/// Pairs of affine couplings with a stochastic layer after each, and one at the base.
+Json snf(const RecipeOptions& given) {
+  auto plain = given;
+  plain.density = plain.kernel = "";
+  const auto o = filled_for_several(
+      "snf", plain,
+      {.layers = 6, .width = 64, .depth = 2, .net = "mlp", .activation = "relu", .mask = "half", .linear = "none"});
+  if (given.density.empty()) throw SpecError("density", "is missing: the target that stochastic layers move towards");
+  if (o.context > 0) throw SpecError("context", "has no meaning for snf");
+  if (o.layers % 2 != 0) throw SpecError("layers", c10::str("snf has couplings in pairs, got ", o.layers));
+  const auto density = spec_in("density", given.density);
+  const auto pairs = o.layers / 2;
+  Layers layers;
+  for (auto pair = pairs - 1; pair >= 0; --pair) {
+    const double lambda = pairs == 1 ? 1 : static_cast<double>(pair) / static_cast<double>(pairs - 1);
+    layers.push_back(stochastic(given.kernel, density, lambda));
+    for (int64_t i = 0; i < 2; ++i) {
+      add_linear(layers, o, 2 * pair + i);
+      layers.push_back(affine_coupling(o, 2 * pair + i));
+      // Stretched far, a few points out in the tails carry all the weight; random steps do what the couplings leave.
+      layers.back()["map"]["cap"] = 1.0;
+    }
+  }
+  layers.push_back(stochastic(given.kernel, density, 0));
+  return flow(o, layers);
+}
+
 }  // namespace
 
 const std::vector<Recipe>& all_recipes() {
@@ -276,6 +321,8 @@ const std::vector<Recipe>& all_recipes() {
       {"nsf", "Rational-quadratic spline couplings (Durkan et al. 2019, https://arxiv.org/abs/1906.04032).", nsf},
       {"nsf-ar", "Autoregressive rational-quadratic splines (Durkan et al. 2019, https://arxiv.org/abs/1906.04032).",
        nsf_ar},
+      {"snf", "Affine couplings with stochastic layers between (Wu et al. 2020, https://arxiv.org/abs/2002.06707).",
+       snf},
       {"ncsf", "Circular spline couplings on a torus (Rezende et al. 2020, https://arxiv.org/abs/2002.02428).", ncsf},
       {"ebflow", "Matrices of full rank and smooth rectifiers (Chao et al. 2023, https://arxiv.org/abs/2305.15267).",
        ebflow},

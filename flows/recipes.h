@@ -21,6 +21,7 @@ struct RecipeOptions {
   std::string mask;
   std::string linear;
   Json base = nullptr;
+  std::string density, kernel;
   int64_t seed = 0;
   static constexpr auto fields() {
     using O = RecipeOptions;
@@ -40,6 +41,8 @@ struct RecipeOptions {
         optional("mask", &O::mask, "half, alternating or random"),
         optional("linear", &O::linear, "between couplings: lu, permutation, orthogonal or none"),
         optional("base", &O::base, "spec of the base distribution"),
+        optional("density", &O::density, "what stochastic layers move towards: NAME:key=value, or a spec as JSON"),
+        optional("kernel", &O::kernel, "the stochastic layers: NAME:key=value, or a spec as JSON"),
         optional("seed", &O::seed, "seed of random masks and permutations")};
   }
 };
@@ -50,7 +53,7 @@ struct Recipe {
   Json (*write)(const RecipeOptions& options);
 };
 
-/// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf, ebflow.
+/// Every recipe, in the order in which `diffeo inspect --recipes` lists them.
 const std::vector<Recipe>& all_recipes();
 
 /// The spec of a named flow. Throws SpecError with the nearest name for an unknown one.
