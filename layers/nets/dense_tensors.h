@@ -12,7 +12,12 @@ struct Passed {
   std::vector<Tensor> kept;
 };
 
-/// Derivatives of the loss. Those by x and context are undefined where nobody asked.
+/// What a backward pass is asked for.
+struct Wanted {
+  bool x = false, context = false, parameters = false;
+};
+
+/// Derivatives of the loss. Those by x and context are undefined, those by parameters none, where nobody asked.
 struct Gradients {
   Tensor by_x, by_context;
   std::vector<Tensor> by_parameters;
@@ -26,6 +31,6 @@ Passed forward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& con
 /// From what a forward pass kept. Products write the gradients of parameters to their places (gradient_place.h).
 Gradients backward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context,
                               const std::vector<Tensor>& parameters, const std::vector<Tensor>& kept,
-                              const Tensor& by_output, bool want_x, bool want_context);
+                              const Tensor& by_output, const Wanted& wanted);
 
 }  // namespace diffeo::dense
