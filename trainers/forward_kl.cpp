@@ -73,9 +73,8 @@ Tensor ForwardKl::with_base(const Tensor& loss, const Tensor& z, const Tensor& w
   return loss - (mean - mean.detach());
 }
 
-DIFFEO_OBJECTIVE(
-    forward_kl, ForwardKl,
-    "Forward Kullback-Leibler divergence of a target, on its points and with its gradient there, with path "
-    "gradients (Vaitl et al. 2024).");
+DIFFEO_OBJECTIVE(forward_kl, ForwardKl,
+                 "Forward Kullback-Leibler divergence of a target, on its points, with path gradients "
+                 "(Vaitl et al. 2024).");
 
 }  // namespace diffeo

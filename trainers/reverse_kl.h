@@ -25,6 +25,8 @@ namespace diffeo {
 /// https://arxiv.org/abs/1703.09194.
 class ReverseKl : public Objective {
  public:
+  static constexpr bool draws_own_points = true;
+
   struct Options {
     Json target = nullptr;
     std::string estimator = "path";
