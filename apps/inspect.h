@@ -19,5 +19,7 @@ void document_registered();
 void describe_recipes();
 /// The objectives that train a flow, each with its options.
 void describe_objectives();
+/// The targets that samplers know, each with its density, its options and its constant.
+void describe_targets();
 
 }  // namespace diffeo::apps

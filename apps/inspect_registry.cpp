@@ -3,6 +3,7 @@
 #include "diffeo/apps/inspect.h"
 #include "diffeo/apps/text.h"
 #include "diffeo/flows/recipes.h"
+#include "diffeo/samplers/target.h"
 #include "diffeo/trainers/objective.h"
 
 namespace diffeo::apps {
@@ -135,6 +136,14 @@ void describe_objectives() {
   for (const auto* objective : all_objectives()) {
     std::cout << '\n' << objective->name << ": " << objective->summary << '\n';
     print_fields(objective->fields);
+  }
+}
+
+void describe_targets() {
+  std::cout << "densities to sample, for diffeo sample-target NAME or NAME:key=value,key=value\n";
+  for (const auto* target : all_targets()) {
+    std::cout << '\n' << target->name << ": " << target->summary << "\n  " << target->equation << '\n';
+    print_fields(target->fields);
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "diffeo/layers/base/log_density.h"
 #include "diffeo/layers/base/registry.h"
 
@@ -11,6 +13,8 @@ class Target : public LogDensity {
   virtual std::string name() const = 0;
   /// The target as JSON, with every option: `build_target(spec())` makes the same one.
   virtual Json spec() const = 0;
+  /// log of the integral of exp(log_prob), nats, where it is known: 0 for a normalised density.
+  virtual std::optional<double> log_normalizer() const { return std::nullopt; }
 
  protected:
   using LogDensity::LogDensity;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "diffeo/layers/base/module.h"
+#include "diffeo/layers/base/options.h"
 #include "diffeo/layers/base/space.h"
 
 namespace diffeo {
@@ -38,5 +39,9 @@ class LogDensity : public Module {
 };
 
 using LogDensityPtr = std::shared_ptr<LogDensity>;
+
+/// The density that a spec names, of a target or of a base distribution, for layers that move at one. What may be named
+/// is registered in rooms that know layers; they define this. Throws SpecError naming the place of a mistake.
+LogDensityPtr build_log_density(const Json& spec);
 
 }  // namespace diffeo
