@@ -15,7 +15,8 @@ const ForwardKl::Options forward(const char* estimator) { return {.estimator = e
 void identities(Acceptance& accept, const std::string& name, const Couplings& shape) {
   torch::manual_seed(11);
   const auto flow = couplings(shape);
-  shake(*flow, 0.2);
+  // Not further: bins narrowed to their least width lose digits, whichever way the score is found.
+  shake(*flow, 0.05);
   const auto target = many_modes(shape.features);
   const Batch batch{.x = sample_many_modes(64, shape.features)};
 
@@ -78,8 +79,8 @@ void unbiased(Acceptance& accept, const std::string& name, Objective& standard, 
   const auto mean = sum / n, variance = (squares / n - mean.square()) * (n / (n - 1));
   const auto z = mean / (variance / n).sqrt();
   const double rms = z.square().masked_select(variance > 0).mean().sqrt().item<double>();
-  accept.at_least(name + "_unbiased_rms_z", rms, 0.7);
-  accept.at_most(name + "_unbiased_rms_z", rms, 1.3);
+  accept.at_least(name + "_unbiased_rms_z_from_below", rms, 0.7);
+  accept.at_most(name + "_unbiased_rms_z_from_above", rms, 1.3);
   const auto total = [&](const Tensor& of_squares, const Tensor& of_sums) {
     return (of_squares / n - (of_sums / n).square()).sum().item<double>();
   };
