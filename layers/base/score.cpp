@@ -72,6 +72,21 @@ ScoredFeatures carry_features(const Univariate& map, const Tensor& x, const Tens
   const auto mapped = direction == Direction::forward ? map.forward(x, parameters) : map.inverse(x, parameters);
   const auto& [value, log_det] = mapped;
   const auto one = at::ones_like(value), one_each = at::ones_like(log_det);
+  if (want_parameters && map.separable()) {
+    // Each parameter moves one feature: two products give all, weighted afterwards.
+    const auto of_value = torch::autograd::grad({value}, {x, parameters}, {one}, true, false, true);
+    const auto zero = [](const Tensor& found, const Tensor& like) {
+      return found.defined() ? found : at::zeros_like(like.detach());
+    };
+    std::vector<Tensor> of_log_det(2);
+    if (log_det.requires_grad())
+      of_log_det = torch::autograd::grad({log_det}, {x, parameters}, {one_each}, true, false, true);
+    const auto rest = of_log_det[0].defined() ? score - of_log_det[0] : score;
+    const auto carried = rest / of_value[0];
+    auto by_parameters = zero(of_value[1], parameters) * carried.unsqueeze(-1);
+    if (of_log_det[1].defined()) by_parameters.add_(of_log_det[1]);
+    return {mapped, carried, by_parameters};
+  }
   const auto slope = pulled_back({value}, {one}, x);
   const auto carried = (score - pulled_back({log_det}, {one_each}, x)) / slope;
   if (!want_parameters) return {mapped, carried, {}};

@@ -34,13 +34,13 @@ Tensor score_by_jacobian(const Tensor& x, const Mapped& mapped, const Tensor& sc
 struct ScoredFeatures {
   Mapped mapped;         ///< as the map gave it, with its graph
   Tensor score;          ///< (*batch, D): (g - d log_det / d x) / slope
-  Tensor by_parameters;  ///< (*batch, D, P), or the parameters' own shape: d (log_det + value . score) / d parameters
+  Tensor by_parameters;  ///< (*batch, D, P): d (log_det + value . score) / d parameters, undefined unless wanted
 };
 
 /// A univariate map applied in one direction, its slope and the derivatives of its log_det taken where it stands: no
 /// inverse is evaluated. The derivatives by the parameters, where `want_parameters`, are what a scheme passes on to
 /// what made them: the score there falls by the vector-Jacobian product of `by_parameters`. `x` and, then, `parameters`
-/// must ask for gradients.
+/// must ask for gradients, and `parameters` be those of each point, not shared by the batch.
 ScoredFeatures carry_features(const Univariate& map, const Tensor& x, const Tensor& parameters, const Tensor& score,
                               Direction direction, bool want_parameters);
 

@@ -2,6 +2,8 @@
 // turns.
 #include <ctime>
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 
 #include "accept.h"
@@ -82,7 +84,7 @@ void compare(Acceptance& accept, const std::string& name, Couplings shape, int64
 }  // namespace
 
 int main() {
-  torch::set_num_threads(1);
+  at::set_num_threads(1);
   Acceptance accept;
   compare(accept, "affine", {.count = 8}, 1024, 31, 0);
   compare(accept, "spline", {.count = 8, .map = {{"type", "rq_spline"}, {"bins", 8}}}, 1024, 31, 0);
