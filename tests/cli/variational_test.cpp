@@ -70,7 +70,7 @@ TEST_F(TrainOnTarget, GoesOnWhereItWasStopped) {
 
 TEST_F(TrainOnTarget, WithPointsOfTheTarget) {
   const auto outcome =
-      trained("rows.h5 --target gaussian_mixture:features=2,radius=0 --objective forward_kl --steps 20 -o model.h5");
+      trained("rows.h5 --target gaussian_mixture:features=2,radius=1 --objective forward_kl --steps 20 -o model.h5");
   EXPECT_NE(outcome.output.find("effective sample size"), std::string::npos) << outcome.output;
   EXPECT_NE(outcome.output.find("test log-likelihood"), std::string::npos) << outcome.output;
 }
