@@ -72,20 +72,19 @@ ScoredFeatures carry_features(const Univariate& map, const Tensor& x, const Tens
   const auto mapped = direction == Direction::forward ? map.forward(x, parameters) : map.inverse(x, parameters);
   const auto& [value, log_det] = mapped;
   const auto one = at::ones_like(value), one_each = at::ones_like(log_det);
-  if (want_parameters && map.separable()) {
-    // Each parameter moves one feature: two products give all, weighted afterwards.
-    const auto of_value = torch::autograd::grad({value}, {x, parameters}, {one}, true, false, true);
-    const auto zero = [](const Tensor& found, const Tensor& like) {
-      return found.defined() ? found : at::zeros_like(like.detach());
-    };
-    std::vector<Tensor> of_log_det(2);
-    if (log_det.requires_grad())
-      of_log_det = torch::autograd::grad({log_det}, {x, parameters}, {one_each}, true, false, true);
-    const auto rest = of_log_det[0].defined() ? score - of_log_det[0] : score;
-    const auto carried = rest / of_value[0];
-    auto by_parameters = zero(of_value[1], parameters) * carried.unsqueeze(-1);
-    if (of_log_det[1].defined()) by_parameters.add_(of_log_det[1]);
-    return {mapped, carried, by_parameters};
+  const auto promises = map.traits();
+  const bool forward = direction == Direction::forward;
+  if (want_parameters && (forward ? promises.closed_inverse : promises.closed_forward)) {
+    // The way back of the map alone, a formula, gives all in one product: log q(y) = log p(x(y)) + log|dx/dy|.
+    const auto point = fresh_point(value), fixed = fresh_point(parameters);
+    const auto back = forward ? map.inverse(point, fixed) : map.forward(point, fixed);
+    std::vector<Tensor> from{back.value}, by{score};
+    if (back.log_det.requires_grad()) {
+      from.push_back(back.log_det);
+      by.push_back(one_each);
+    }
+    const auto found = torch::autograd::grad(from, {point, fixed}, by, false, false, true);
+    return {mapped, found[0], found[1].defined() ? -found[1] : at::zeros_like(fixed.detach())};
   }
   const auto slope = pulled_back({value}, {one}, x);
   const auto carried = (score - pulled_back({log_det}, {one_each}, x)) / slope;
