@@ -9,6 +9,7 @@
 #include "diffeo/apps/progress.h"
 #include "diffeo/apps/signals.h"
 #include "diffeo/apps/text.h"
+#include "diffeo/apps/train_target.h"
 #include "diffeo/data/dequantize.h"
 #include "diffeo/flows/likelihood.h"
 #include "diffeo/flows/model.h"
@@ -22,8 +23,10 @@ namespace {
 
 /// What the user asked for.
 struct Wishes {
-  std::string flow, spec_file, objective = "maximum_likelihood", output, log;
+  std::string flow, spec_file, objective = "maximum_likelihood", target, output, log;
   bool resume = false, overwrite = false, preprocess_chosen = false;
+  Json objective_spec;            ///< with its target
+  bool draws_own_points = false;  ///< there are no data
   DataOptions data;
   RecipeOptions recipe;
   PreprocessOptions preprocess;
@@ -33,13 +36,15 @@ struct Wishes {
 const std::set<std::string> recipe_fields_we_set{"features", "context", "seed"};
 
 Command arguments_of(Wishes& wishes) {
-  Command command("train", "fit a flow to a table", "DATA.h5 --flow NAME -o MODEL.h5 [options]",
+  Command command("train", "fit a flow to a table, or to a density", "[DATA.h5] --flow NAME -o MODEL.h5 [options]",
                   {"diffeo train moons.h5 --flow nsf -o model.h5",
                    "diffeo train events.h5 --x /events --columns pt,eta,phi --transform pt=log --flow nsf -o model.h5",
                    "diffeo train galaxies.h5 --columns u,g,r,i,z --context redshift --flow maf --epochs 50 -o model.h5",
                    "diffeo train moons.h5 --flow nsf -o model.h5 --resume          # goes on where it was stopped",
-                   "diffeo train moons.h5 --spec flow.json --config run.json -o model.h5 --log run.jsonl"});
-  command.argument("data", wishes.data.file, "HDF5 file with the rows to learn from");
+                   "diffeo train moons.h5 --spec flow.json --config run.json -o model.h5 --log run.jsonl",
+                   "diffeo train --target double_well:features=2 --objective reverse_kl --flow realnvp -o model.h5"});
+  command.argument("data", wishes.data.file,
+                   "HDF5 file with the rows to learn from; none for an objective that draws its own", false);
   command.option("output,o", wishes.output, "model file to write; it is a valid model from the first checkpoint on",
                  "FILE");
   command.option("flow,f", wishes.flow,
@@ -48,6 +53,10 @@ Command arguments_of(Wishes& wishes) {
   command.option("spec", wishes.spec_file, "instead of --flow: JSON file with the spec of a flow", "FILE");
   command.option("objective", wishes.objective,
                  "what training minimises, with its options as NAME:key=value,key=value (diffeo inspect --objectives)",
+                 "NAME");
+  command.option("target", wishes.target,
+                 "the density that an objective compares the flow with, as NAME or NAME:key=value,key=value "
+                 "(diffeo inspect --targets)",
                  "NAME");
   command.option("resume", wishes.resume,
                  "go on with the run in the model file, to the same end as if it had never been stopped; "
@@ -71,7 +80,17 @@ void complete(const Command& command, Wishes& wishes) {
     for (const auto& field : describe<RecipeOptions>())
       check(recipe_fields_we_set.contains(field.name) || !command.given(field.name), "--", field.name,
             " belongs to a named flow; with --spec it stands in the file");
-  within("--objective", [&] { return &find_objective(spec_from_text(wishes.objective)); });
+  wishes.objective_spec = objective_spec(wishes.objective, wishes.target);
+  const auto& objective = find_objective(wishes.objective_spec);
+  wishes.draws_own_points = objective.draws_own_points;
+  if (wishes.draws_own_points)
+    check_no_data_options(command, objective.name, wishes.data.file);
+  else
+    check(!wishes.data.file.empty(), "data is missing (HDF5 file with the rows to learn from)");
+  check(wishes.objective_spec.value("target", Json()).is_null() ||
+            (!command.given("noise") && !command.given("dequantize")),
+        "--noise and --dequantize: the objective ", objective.name,
+        " compares points with the target's density there, which is not that of points with noise");
   check(!wishes.resume || !wishes.overwrite, "--resume and --overwrite exclude each other");
   auto& fit = wishes.fit;
   wishes.preprocess_chosen = command.given("preprocess");
@@ -141,7 +160,7 @@ ModelFile description(const Wishes& wishes, const Splits& splits, const Json& sp
     noisy.push_back(splits.columns[column].name);
   model.metadata = {{"program", "diffeo " DIFFEO_VERSION},
                     {"flow", wishes.spec_file.empty() ? wishes.flow : wishes.spec_file},
-                    {"objective", spec_from_text(wishes.objective)},
+                    {"objective", wishes.objective_spec},
                     {"dtype", name_of(dtype)},
                     {"data", write(wishes.data)},
                     {"fit", write(wishes.fit)},
@@ -183,7 +202,7 @@ void check_same_run(const ModelFile& earlier, const ModelFile& now, const std::s
 /// The objective that the user asked for, on points with the noise asked for.
 ObjectivePtr objective_of(const Wishes& wishes, const Splits& splits, const FlowPtr& flow,
                           const std::vector<int64_t>& noisy) {
-  auto objective = within("--objective", [&] { return build_objective(spec_from_text(wishes.objective), flow); });
+  auto objective = within("--objective", [&] { return build_objective(wishes.objective_spec, flow); });
   const double noise = wishes.preprocess.noise;
   if (noise == 0 && noisy.empty()) return objective;
   const auto unit = noise > 0 ? column_statistics(*splits.train).deviation : Tensor();
@@ -194,12 +213,17 @@ void print_summary(const Wishes& wishes, const Splits& splits, const Flow& flow)
   const auto rows = [](const DatasetPtr& data) { return data ? grouped(data->rows()) : std::string("no"); };
   int64_t parameters = 0;
   for (const auto& parameter : flow.parameters()) parameters += parameter.numel();
-  std::cout << "data      " << wishes.data.file << ": " << rows(splits.train) << " rows to train, "
-            << rows(splits.valid) << " to validate, " << rows(splits.test) << " to test; " << splits.columns.size()
-            << " columns"
-            << (splits.context_columns.empty() ? "" : c10::str(", ", splits.context_columns.size(), " of context"))
-            << '\n'
-            << "flow      " << (wishes.flow.empty() ? wishes.spec_file : wishes.flow) << ": "
+  if (wishes.draws_own_points)
+    std::cout << "target    " << wishes.objective_spec["target"]["type"].get<std::string>() << ": "
+              << splits.columns.size() << " features; the flow draws " << rows(splits.train) << " points an epoch, "
+              << rows(splits.valid) << " to validate\n";
+  else
+    std::cout << "data      " << wishes.data.file << ": " << rows(splits.train) << " rows to train, "
+              << rows(splits.valid) << " to validate, " << rows(splits.test) << " to test; " << splits.columns.size()
+              << " columns"
+              << (splits.context_columns.empty() ? "" : c10::str(", ", splits.context_columns.size(), " of context"))
+              << '\n';
+  std::cout << "flow      " << (wishes.flow.empty() ? wishes.spec_file : wishes.flow) << ": "
             << flow.spec()["layers"].size() << " layers, " << grouped(parameters) << " parameters, "
             << name_of(c10::typeMetaToScalarType(flow.tensor_options().dtype())) << " on "
             << flow.tensor_options().device() << ", " << at::get_num_threads()
@@ -231,12 +255,15 @@ int run(const Command& command, Wishes& wishes) {
   check_writable(wishes.output);
   const auto earlier = earlier_run(wishes);
   const auto dtype = command.dtype(torch::kFloat32);
-  auto splits = load_splits(wishes.data, dtype);
+  auto splits = wishes.draws_own_points ? own_points(wishes.objective_spec, wishes.fit.batch_size)
+                                        : load_splits(wishes.data, dtype);
   stop_if_interrupted();
   check(splits.train && splits.train->rows() > 0, wishes.data.file, ": no rows to train on");
   const auto noisy = dequantized_columns(wishes.preprocess, splits.columns);
   print_warnings(splits, noisy);
-  if (wishes.fit.epochs == 100 && !command.given("epochs") && !command.given("patience") && splits.valid)
+  if (wishes.draws_own_points) wishes.preprocess.preprocess = "none";
+  const bool may_end_early = splits.valid && !wishes.draws_own_points;
+  if (wishes.fit.epochs == 100 && !command.given("epochs") && !command.given("patience") && may_end_early)
     wishes.fit.patience = 10;
 
   auto model = description(wishes, splits, spec_of(wishes, splits), dtype);
@@ -285,6 +312,10 @@ int run(const Command& command, Wishes& wishes) {
     if (!noisy.empty()) rows = dequantized(std::move(rows), noisy, command.common().seed);
     model.metadata["test"] = test(*flow, *rows, flow->space().size());
     display.note("test", model.metadata["test"]);
+  }
+  if (!wishes.objective_spec.value("target", Json()).is_null()) {
+    model.metadata["target"] = compare_with_target(*flow, wishes.objective_spec);
+    display.note("target", model.metadata["target"]);
   }
   put_training(model, report.state, report.history);
   model.state = named_state(*flow);  // the best, an average, or the last

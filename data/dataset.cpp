@@ -1,5 +1,6 @@
 #include "diffeo/data/dataset.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
 #include "diffeo/data/shuffle.h"
@@ -78,5 +79,10 @@ class MemoryDataset : public Dataset {
 }  // namespace
 
 DatasetPtr in_memory(Batch rows) { return std::make_shared<MemoryDataset>(std::move(rows)); }
+
+DatasetPtr no_data(int64_t rows) {
+  check(rows >= 0, "no_data: the number of rows must not be negative, got ", rows);
+  return in_memory({.x = at::empty({rows, 0})});
+}
 
 }  // namespace diffeo

@@ -40,6 +40,9 @@ class Dataset {
 
 using DatasetPtr = std::shared_ptr<const Dataset>;
 
+/// So many rows of nothing, x (N, 0): for objectives that draw their own points, as many as a batch has rows.
+DatasetPtr no_data(int64_t rows);
+
 /// A dataset that holds its rows in tensors of the same first length (undefined ones are left out).
 DatasetPtr in_memory(Batch rows);
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "diffeo/flows/score.h"
 #include "diffeo/layers/sequential/sequential.h"
 
 namespace diffeo {
@@ -85,6 +86,19 @@ Tensor Flow::log_prob_bound(const Tensor& x, const Tensor& context, int64_t path
     all.push_back(base_->log_prob(z, base_->context_size() > 0 ? embedded(context) : Tensor()) + log_det);
   }
   return at::stack(all).logsumexp(0) - std::log(static_cast<double>(paths));
+}
+
+DrawnWithScore Flow::draw_with_score(at::IntArrayRef batch, const Tensor& context) {
+  const auto inner = embedded(context);
+  const auto of_base = base_->context_size() > 0 ? inner : Tensor();
+  const auto [z, log_prob] = base_->draw(batch, of_base);
+  const auto score = score_of(*base_, z, of_base).gradient;
+  const auto there = layers_->inverse_with_score(z, score, layers_->context_size() > 0 ? inner : Tensor());
+  return {there.value, log_prob.detach() - there.log_det, there.score};
+}
+
+Scored Flow::to_latent_with_score(const Tensor& x, const Tensor& score, const Tensor& context) {
+  return layers_->forward_with_score(x, score, layers_->context_size() > 0 ? embedded(context) : Tensor());
 }
 
 Tensor Flow::evaluate(const Tensor& x, const Tensor& context) {

@@ -6,6 +6,13 @@
 
 namespace diffeo {
 
+/// Points drawn from a flow, with its score there: the gradient of its log density.
+struct DrawnWithScore {
+  Tensor value;     ///< (*batch, *event), with its graph where gradients are enabled
+  Tensor log_prob;  ///< (*batch), nats, without a graph
+  Tensor score;     ///< (*batch, *event), d log_prob / d value, without a graph
+};
+
 /// Layers that carry data to a base distribution: data goes forward through the layers.
 ///
 ///   log p(x | c) = log p_base(f(x; e), e) + log|det df/dx|,   e = embedding(c), or c itself
@@ -34,6 +41,11 @@ class Flow : public Distribution {
   /// paths from x to the base. On average it grows with `paths`, towards log p(x | c); without random layers it is
   /// log p(x | c). Gradients flow. Burda et al. 2016, https://arxiv.org/abs/1509.00519, eq. 8.
   Tensor log_prob_bound(const Tensor& x, const Tensor& context = {}, int64_t paths = 1);
+
+  /// As draw, with the score, in one pass (Layer::inverse_with_score): no layer is inverted for it.
+  DrawnWithScore draw_with_score(at::IntArrayRef batch, const Tensor& context = {});
+  /// As to_latent, with the score at z of the density that data have there, given `score`, that of their density at x.
+  Scored to_latent_with_score(const Tensor& x, const Tensor& score, const Tensor& context = {});
 
   /// What log_prob and to_latent keep of the layers for a backward pass (Memory::normal unless set). A way of running:
   /// neither a spec nor a model file has it.

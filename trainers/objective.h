@@ -25,6 +25,7 @@ struct ObjectiveEntry {
   std::string summary;  ///< one sentence, with the paper
   std::vector<FieldHelp> fields;
   std::function<ObjectivePtr(const Json& spec, FlowPtr flow)> build;
+  bool draws_own_points = false;  ///< reads no data: a batch only says how many points to draw (no_data)
 };
 
 /// Every registered objective, in alphabetical order.
@@ -37,13 +38,18 @@ const ObjectiveEntry& find_objective(const Json& spec);
 /// for a flow that it cannot train.
 ObjectivePtr build_objective(const Json& spec, FlowPtr flow);
 
-/// An ObjectiveEntry for a class with a Described Options and a constructor (FlowPtr, Options).
+/// An ObjectiveEntry for a class with a Described Options and a constructor (FlowPtr, Options). A class that reads no
+/// data says so: `static constexpr bool draws_own_points = true`.
 template <class Made>
 ObjectiveEntry objective_entry(std::string name, std::string summary) {
   return {std::move(name), std::move(summary), describe<typename Made::Options>(),
           [](const Json& spec, FlowPtr flow) -> ObjectivePtr {
             return std::make_shared<Made>(std::move(flow), read<typename Made::Options>(spec));
-          }};
+          },
+          [] {
+            if constexpr (requires { Made::draws_own_points; }) return Made::draws_own_points;
+            return false;
+          }()};
 }
 
 /// Minus the mean (weighted) log likelihood of a flow, in nats.

@@ -1,16 +1,20 @@
 #include "diffeo/layers/autoregressive/autoregressive.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "diffeo/layers/autoregressive/affine_inverse.h"
+#include "diffeo/layers/autoregressive/triangular.h"
 #include "diffeo/layers/base/error.h"
 #include "diffeo/layers/base/registry.h"
+#include "diffeo/layers/base/score.h"
 
 namespace diffeo {
 namespace {
@@ -170,6 +174,27 @@ Mapped Autoregressive::unmap_passing(const Tensor& y, const Tensor& context) {
     log_det = log_det.defined() ? log_det + one : one;
   }
   return {at::cat(columns, -1), log_det};
+}
+
+Scored Autoregressive::carry_score(const Tensor& points, const Tensor& score, const Tensor& context,
+                                   Direction direction) {
+  const bool forward = direction == Direction::forward;
+  auto x = points;
+  if (!forward) {
+    torch::NoGradGuard no_grad;
+    x = fresh_point(unmap(points, context).value);
+  }
+  const auto own = at::alias(x), parameters = parameters_from(x, context);
+  const auto mapped = map_->forward(own, parameters);
+  const TriangularJacobian jacobian(x, own, parameters, mapped);
+  const auto one_each = at::ones_like(mapped.log_det);
+  if (forward) {
+    const auto rest = score - pulled_back({mapped.log_det}, {one_each}, x);
+    return {mapped.value, mapped.log_det, jacobian.solve_transposed(rest)};
+  }
+  const auto carried = pulled_back({mapped.value, mapped.log_det}, {score, one_each}, x);
+  const auto solve = [jacobian](const Tensor& v) { return jacobian.solve_transposed(v); };
+  return {implicit_point(x, mapped.value - points, solve), -mapped.log_det, carried};
 }
 
 DIFFEO_LAYER(autoregressive, Autoregressive, "Maps each feature given those before it (Papamakarios et al. 2017).", "y_i = m(x_i; h_i(x_<i, c)), log|det| = sum_i log|m'(x_i)|", "forward one pass of a masked network; inverse one pass too for dense ones (each hidden unit is filled once), else D",

@@ -49,6 +49,8 @@ class Autoregressive : public Layer {
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
+  /// The inverse is found without a graph, and given the derivatives of the implicit function that it is.
+  Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) override;
 
   Mapped unmap_filling(const Tensor& y, const Tensor& context, const MadePlan& plan) const;
   void solve_any(const MadePlan& plan, const Tensor& context, int64_t rows, const Tensor& points,

@@ -5,6 +5,8 @@
 
 #include "diffeo/layers/base/constant_log_det_guard.h"
 
+#include "diffeo/layers/base/score.h"
+
 namespace diffeo {
 
 Traits operator&(const Traits& a, const Traits& b) {
@@ -64,6 +66,47 @@ Retraced Layer::unmap_and_map(const Tensor& y, const Tensor& context) {
     x = unmap(y, context).value.detach().requires_grad_();
   }
   return {x, map(x, context)};
+}
+
+Scored Layer::forward_with_score(const Tensor& x, const Tensor& score, const Tensor& context) {
+  return with_score(x, score, checked(x, domain_, context), Direction::forward);
+}
+
+Scored Layer::inverse_with_score(const Tensor& y, const Tensor& score, const Tensor& context) {
+  return with_score(y, score, checked(y, codomain_, context), Direction::inverse);
+}
+
+Scored Layer::with_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
+  const auto traits = this->traits();
+  const auto who = [&] { return spec().value("type", std::string("layer")); };
+  if (traits.random || traits.injective || !traits.exact_log_det)
+    throw Error(c10::str(who(), ": carries no score: its log-determinant is ",
+                         traits.random      ? "random"
+                         : traits.injective ? "not that of a bijection"
+                                            : "an estimate"));
+  if (!score.defined() || score.sizes() != points.sizes() || score.scalar_type() != points.scalar_type())
+    throw Error(c10::str(who(), ": expected a score like the points, ", points.scalar_type(), " ", points.sizes(),
+                         ", got ", score.defined() ? c10::str(score.scalar_type(), " ", score.sizes()) : "none"));
+  const bool with_graph = torch::GradMode::is_enabled();
+  const torch::AutoGradMode for_derivatives(true);
+  auto scored = carry_score(as_variable(points), score.detach(), context, direction);
+  return {with_graph ? scored.value : scored.value.detach(), scored.log_det.detach(), scored.score.detach()};
+}
+
+Scored Layer::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
+  const auto promises = traits();
+  const bool forward = direction == Direction::forward;
+  const auto mapped = forward ? map(points, context) : unmap(points, context);
+  const bool quick_back =
+      forward ? promises.closed_inverse && promises.quick_inverse : promises.closed_forward && promises.quick_forward;
+  if (!quick_back) return {mapped.value, mapped.log_det, score_by_jacobian(points, mapped, score)};
+  // A layer may note or set something as it goes forward in training; the way back only looks.
+  const bool was_training = is_training();
+  if (was_training) eval();
+  const auto way_back = [&](const Tensor& y) { return forward ? unmap(y, context) : map(y, context); };
+  const auto carried = score_by_way_back(way_back, mapped.value, score);
+  if (was_training) train();
+  return {mapped.value, mapped.log_det, carried};
 }
 
 Tensor Layer::checked(const Tensor& points, const Space& space, const Tensor& context) const {

@@ -33,6 +33,15 @@ struct Retraced {
   Mapped output;  ///< forward at `input`, with its graph where gradients are enabled
 };
 
+/// Points after a layer, with the score of the density that they brought along: its gradient by the point.
+struct Scored {
+  Tensor value;    ///< (*batch, *event), with its graph where gradients are enabled
+  Tensor log_det;  ///< (*batch), nats, as in Mapped, without a graph
+  Tensor score;    ///< (*batch, *event), d log density / d value, without a graph
+};
+
+enum class Direction { forward, inverse };
+
 /// A map between two spaces that accounts for the density it stretches or squeezes.
 ///
 /// A layer has no opinion about which side is data; a Flow does. Write the cheap direction as `map`,
@@ -52,6 +61,14 @@ class Layer : public Module {
   /// The input of a value, found by the inverse without a graph, and forward from there. A layer whose two directions
   /// share work does it once: override `unmap_and_map`.
   Retraced retrace(const Tensor& y, const Tensor& context = {});
+
+  /// Forward with the score of a density: where `score` (*batch, *domain.event) is the gradient of log p at x, the
+  /// result has that of the density which the layer makes of p, J^-T (score - grad log|det J|), in the same pass. Vaitl
+  /// et al., "Fast and unified path gradient estimators for normalizing flows", 2024, https://arxiv.org/abs/2403.15881,
+  /// proposition 3.2. Throws Error for random, injective and estimated layers.
+  Scored forward_with_score(const Tensor& x, const Tensor& score, const Tensor& context = {});
+  /// The same on the way back, from a density on the codomain.
+  Scored inverse_with_score(const Tensor& y, const Tensor& score, const Tensor& context = {});
 
   const Space& domain() const { return domain_; }
   const Space& codomain() const { return codomain_; }
@@ -73,6 +90,11 @@ class Layer : public Module {
   virtual Tensor map_value(const Tensor& x, const Tensor& context) { return map(x, context).value; }
   virtual Tensor unmap_value(const Tensor& y, const Tensor& context) { return unmap(y, context).value; }
   virtual Retraced unmap_and_map(const Tensor& y, const Tensor& context);
+
+  /// forward_with_score and inverse_with_score: by the way back where that is quick, else by the whole Jacobian. A
+  /// layer that knows the structure of its Jacobian overrides it (score.h has the parts).
+  virtual Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction);
+  Scored with_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction);
 
   Tensor checked(const Tensor& points, const Space& space, const Tensor& context) const;
   bool leaves_out_log_det() const;

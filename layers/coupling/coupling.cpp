@@ -7,6 +7,7 @@
 
 #include "diffeo/layers/base/random_order.h"
 #include "diffeo/layers/base/registry.h"
+#include "diffeo/layers/base/score.h"
 #include "diffeo/layers/coupling/features.h"
 
 namespace diffeo {
@@ -132,6 +133,27 @@ Retraced Coupling::unmap_and_map(const Tensor& y, const Tensor& context) {
     x.set_data(join_features(kept, to_move, kept_, moved_));
   }
   return {x, map_given(kept, to_move, parameters)};
+}
+
+Scored Coupling::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
+  auto [kept, to_move] = split_features(points, kept_, moved_);
+  auto [kept_score, score_to_move] = split_features(score, kept_, moved_);
+  ScoredFeatures kept_after;
+  const auto map_kept = [&] {
+    kept_after = carry_features(*kept_map_, kept, kept_parameters_, kept_score, direction, /*want_parameters=*/false);
+    kept = kept_after.mapped.value;
+    kept_score = kept_after.score;
+  };
+  // The network reads the kept features as they are on the side of the domain.
+  const bool first = kept_map_ && direction == Direction::inverse;
+  if (first) map_kept();
+  const auto parameters = parameters_from(kept, context);
+  const auto moved = carry_features(*map_, to_move, parameters, score_to_move, direction, /*want_parameters=*/true);
+  kept_score = kept_score - pulled_back({parameters}, {moved.by_parameters}, kept);
+  if (kept_map_ && !first) map_kept();
+  const auto log_det = kept_map_ ? kept_after.mapped.log_det + moved.mapped.log_det : moved.mapped.log_det;
+  return {join_features(kept, moved.mapped.value, kept_, moved_), log_det,
+          join_features(kept_score, moved.score, kept_, moved_)};
 }
 
 DIFFEO_LAYER(coupling, Coupling, "Maps some features by a map conditioned on the others (Dinh et al. 2017).", "y_a = k(x_a), y_b = m(x_b; h(x_a, c)), log|det| = sum_b log|m'(x_b)| + sum_a log|k'(x_a)|", "one pass of the network both ways",

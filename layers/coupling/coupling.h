@@ -51,6 +51,7 @@ class Coupling : public Layer {
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
   Retraced unmap_and_map(const Tensor& y, const Tensor& context) override;
+  Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) override;
 
   Mapped apply(const Tensor& x, const Tensor& context, bool inverse);
   Mapped map_given(const Tensor& kept, const Tensor& to_move, const Tensor& parameters);

@@ -20,8 +20,6 @@ Tensor joined(const Tensor& kept, const Tensor& context) {
 
 Tensor gates_of(const dense::Shape& shape, const Tensor& context) { return shape.gated ? context : Tensor(); }
 
-bool asks(const Tensor& input) { return input.defined() && input.requires_grad(); }
-
 /// What a node remembers besides tensors.
 struct Remembered : torch::CustomClassHolder {
   struct What {
@@ -77,14 +75,18 @@ struct Node : torch::autograd::Function<Node> {
     const at::AutoDispatchBelowADInplaceOrView below;
     const auto [by_kept, by_moved] = take_apart(grads[0], plan->kept, plan->moved);
     const auto by_map = plan->map->gradients(x_moved, made, moved_value, by_moved, grads[1], inverse);
-    const bool through_kept_map = inverse && plan->kept_map;  // the network read what the map of the kept ones made
-    const bool want_input = asks(x) || asks(context) || through_kept_map;
+    // Whoever asks for derivatives by points alone pays for no others. An argument that was not given has no number.
+    const bool want_x = ctx->needs_input_grad(0), want_context = context.defined() && ctx->needs_input_grad(1),
+               through_kept_map = inverse && plan->kept_map;  // the network read what the map of the kept ones made
+    dense::Wanted wanted{.x = want_x || want_context || through_kept_map, .context = shape.gated && want_context};
+    const auto first = static_cast<size_t>(1 + context.defined() + kept_parameters.defined());
+    for (size_t i = 0; i < parameters.size(); ++i) wanted.parameters |= ctx->needs_input_grad(first + i);
     const auto by_net =
         dense::backward(shape, input, gates_of(shape, context), parameters, {saved.begin() + 9 + count, saved.end()},
-                        by_map.by_parameters.flatten(-2), want_input, shape.gated && asks(context));
+                        by_map.by_parameters.flatten(-2), wanted);
     Tensor by_read, by_context = by_net.by_context;
-    if (want_input) by_read = by_net.by_x.narrow(-1, 0, by_kept.size(-1));
-    if (asks(context)) {
+    if (wanted.x) by_read = by_net.by_x.narrow(-1, 0, by_kept.size(-1));
+    if (want_context) {
       const auto by_joined = by_net.by_x.narrow(-1, by_kept.size(-1), context.size(-1));
       by_context = by_context.defined() ? by_context + by_joined : by_joined.contiguous();
     }
@@ -92,15 +94,15 @@ struct Node : torch::autograd::Function<Node> {
     if (plan->kept_map) {
       const auto by_value = inverse ? by_kept + by_read : by_kept;
       const auto by = plan->kept_map->gradients(x_kept, kept_parameters, kept_value, by_value, grads[1], inverse);
-      by_x_kept = inverse || !want_input ? by.by_points : by.by_points + by_read;
+      by_x_kept = inverse || !wanted.x ? by.by_points : by.by_points + by_read;
       by_kept_parameters = by.by_parameters;
-    } else if (want_input) {
+    } else if (wanted.x) {
       by_x_kept = by_kept + by_read;
     }
-    variable_list result{asks(x) ? put_together(by_x_kept, by_map.by_points, plan->kept, plan->moved) : Tensor(),
+    variable_list result{want_x ? put_together(by_x_kept, by_map.by_points, plan->kept, plan->moved) : Tensor(),
                          by_context, by_kept_parameters};
     result.insert(result.end(), by_net.by_parameters.begin(), by_net.by_parameters.end());
-    result.resize(result.size() + 1);
+    result.resize(3 + parameters.size() + 1);  // what it remembers has none
     return result;
   }
 

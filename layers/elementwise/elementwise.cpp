@@ -3,6 +3,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "diffeo/layers/base/registry.h"
+#include "diffeo/layers/base/score.h"
 
 namespace diffeo {
 namespace {
@@ -52,6 +53,12 @@ Tensor Elementwise::parameters_for(const Tensor& context) {
 Mapped Elementwise::map(const Tensor& x, const Tensor& context) { return map_->forward(x, parameters_for(context)); }
 
 Mapped Elementwise::unmap(const Tensor& y, const Tensor& context) { return map_->inverse(y, parameters_for(context)); }
+
+Scored Elementwise::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
+  const auto [mapped, carried, unused] =
+      carry_features(*map_, points, parameters_for(context), score, direction, /*want_parameters=*/false);
+  return {mapped.value, mapped.log_det, carried};
+}
 
 DIFFEO_LAYER(elementwise, Elementwise, "Maps each feature on its own.", "y_i = m(x_i; h_i(c)), log|det| = sum_i log|m'(x_i)|", "D both ways, and a pass of the network where there is a context", {"one_feature", {{"features", 1}}},
              {"context", {{"features", 3}, {"context", 2}, {"net", {{"width", 8}}}}},

@@ -33,6 +33,7 @@ class Elementwise : public Layer {
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
+  Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) override;
 
   Tensor parameters_for(const Tensor& context);
 

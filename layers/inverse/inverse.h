@@ -24,6 +24,11 @@ class Inverse : public Layer {
   Mapped map(const Tensor& x, const Tensor& context) override { return layer_->inverse(x, context); }
   Mapped unmap(const Tensor& y, const Tensor& context) override { return layer_->forward(y, context); }
 
+  Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) override {
+    return direction == Direction::forward ? layer_->inverse_with_score(points, score, context)
+                                           : layer_->forward_with_score(points, score, context);
+  }
+
   LayerPtr layer_;
 };
 

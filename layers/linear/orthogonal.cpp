@@ -46,6 +46,13 @@ Mapped Orthogonal::unmap(const Tensor& y, const Tensor&) {
   return {at::matmul(y, matrix()), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
 }
 
+Scored Orthogonal::carry_score(const Tensor& points, const Tensor& score, const Tensor&, Direction direction) {
+  // A score turns as the points do: the inverse of Q^T is Q.
+  const auto turn = direction == Direction::forward ? matrix().t() : matrix();
+  return {at::matmul(points, turn), points.new_zeros(points.sizes().slice(0, points.dim() - 1)),
+          at::matmul(score, turn.detach())};
+}
+
 DIFFEO_LAYER(orthogonal, Orthogonal, "Orthogonal map as a product of reflections (Tomczak and Welling 2016).", "y = Q x with Q^T Q = 1, log|det| = 0", "D times the number of reflections, or D^2 for the exponential, both ways",
              {"householder", {{"features", 4}}}, {"odd", {{"features", 5}, {"reflections", 3}}},
              {"exponential", {{"features", 3}, {"kind", "exponential"}}});

@@ -35,6 +35,7 @@ class Orthogonal : public Layer {
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
+  Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) override;
   Tensor matrix() const;  ///< Q
 
   Options options_;

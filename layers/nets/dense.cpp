@@ -79,12 +79,12 @@ class Network {
     linear(hidden, last, output);
   }
 
-  Gradients backward(const Tensor& x, const Tensor& context, T* slots, const Tensor& by_output, bool want_x,
-                     bool want_context) {
+  Gradients backward(const Tensor& x, const Tensor& context, T* slots, const Tensor& by_output, const Wanted& wanted) {
     Gradients gradients;
-    for (const auto& parameter : parameters_) gradients.by_parameters.push_back(gradient_for(parameter));
-    if (want_x) gradients.by_x = at::empty_like(x);
-    if (want_context) gradients.by_context = at::zeros_like(context);
+    if (wanted.parameters)
+      for (const auto& parameter : parameters_) gradients.by_parameters.push_back(gradient_for(parameter));
+    if (wanted.x) gradients.by_x = at::empty_like(x);
+    if (wanted.context) gradients.by_context = at::zeros_like(context);
     into_ = &gradients;
     slots_ = slots;
     count_ = next_ = this->slots(true);
@@ -108,7 +108,10 @@ class Network {
 
   Matrix<T> weight(int64_t map) const { return of(parameters_[2 * map]); }
   const T* bias(int64_t map) const { return parameters_[2 * map + 1].template const_data_ptr<T>(); }
-  T* by_bias(int64_t map) const { return into_->by_parameters[2 * map + 1].template mutable_data_ptr<T>(); }
+  /// Null where nobody asked.
+  T* by_bias(int64_t map) const {
+    return into_->by_parameters.empty() ? nullptr : into_->by_parameters[2 * map + 1].template mutable_data_ptr<T>();
+  }
 
   /// The next slot on the way there, and the one before on the way back.
   Matrix<T> next() { return hidden(slots_ + (next_++ % count_) * slot_size()); }
@@ -175,6 +178,7 @@ class Network {
 
   /// The gradient of a map's weight: by_output^T x.
   void by_weight(int64_t map, const Matrix<T>& by_output, const Matrix<T>& x) const {
+    if (into_->by_parameters.empty()) return;
     products::multiply(Matrix<const T>(by_output.transposed()), x, of(into_->by_parameters[2 * map]),
                        {.bfloat16 = rounds(shape_, map)});
   }
@@ -185,13 +189,16 @@ class Network {
   }
   /// Sums over the rows, for the gradient of a bias.
   void sum(const Matrix<T>& of, T* sums) const {
+    if (sums == nullptr) return;
     run<T>({of.data, nullptr, nullptr, sums, of.rows, of.columns, false});
   }
 
   /// Back through an activation, from `by_after` to the same place or, if `add`, on top of `to`; sums go to `sums`.
   void by_before(const Matrix<T>& by_after, const Matrix<T>& before, const Matrix<T>& after, T* to, bool add,
                  T* sums) const {
-    const Rectified<T> pass{by_after.data, relu_ ? after.data : nullptr, to, sums, rows_, width_, add};
+    if (sums == nullptr && spare_.empty()) spare_.resize(width_);
+    const Rectified<T> pass{
+        by_after.data, relu_ ? after.data : nullptr, to, sums != nullptr ? sums : spare_.data(), rows_, width_, add};
     if (!relu_)
       tensor_of(by_after).copy_(activation_.backward(tensor_of(by_after), tensor_of(before), tensor_of(after)));
     run(pass);
@@ -260,6 +267,7 @@ class Network {
   bool relu_;
   int64_t rows_, width_, count_ = 0, next_ = 0;
   T *slots_ = nullptr, *scratch_ = nullptr;
+  mutable std::vector<T> spare_;  ///< for sums that nobody asked for
   Gradients* into_ = nullptr;
 };
 
@@ -285,12 +293,12 @@ Passed forward_on_memory(const Shape& shape, const Tensor& x, const Tensor& cont
 }
 
 Gradients backward_on_memory(const Shape& shape, const Tensor& x, const Tensor& context,
-                             const variable_list& parameters, const Tensor& slots, const Tensor& by_output, bool want_x,
-                             bool want_context) {
+                             const variable_list& parameters, const Tensor& slots, const Tensor& by_output,
+                             const Wanted& wanted) {
   Gradients gradients;
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense_backward", [&] {
     gradients = Network<scalar_t>(shape, parameters, x.size(0))
-                    .backward(x, context, slots.mutable_data_ptr<scalar_t>(), by_output, want_x, want_context);
+                    .backward(x, context, slots.mutable_data_ptr<scalar_t>(), by_output, wanted);
   });
   return gradients;
 }
@@ -359,15 +367,18 @@ class Dense : public torch::autograd::Function<Dense> {
     const auto parameters = contiguous({first, last});
     if (at::GradMode::is_enabled()) return by_reference(shape, x, context, parameters, grads);
     const at::AutoDispatchBelowADInplaceOrView below;
-    const bool want_x = ctx->needs_input_grad(0), want_context = context.defined() && ctx->needs_input_grad(1);
+    // Tensors that are not there have no number among the inputs of the node.
+    const bool has_context = context.defined();
+    Wanted wanted{.x = ctx->needs_input_grad(0), .context = has_context && ctx->needs_input_grad(1)};
+    for (size_t i = 0; i < parameters.size(); ++i) wanted.parameters |= ctx->needs_input_grad(1 + has_context + i);
     const auto by_output = grads[0].contiguous();
     const auto gradients =
         ctx->saved_data["by_tensors"].toBool()
-            ? backward_by_tensors(shape, x, context, parameters, {last, saved.end()}, by_output, want_x, want_context)
-            : backward_on_memory(shape, x, context, parameters, *last, by_output, want_x, want_context);
+            ? backward_by_tensors(shape, x, context, parameters, {last, saved.end()}, by_output, wanted)
+            : backward_on_memory(shape, x, context, parameters, *last, by_output, wanted);
     variable_list result{gradients.by_x, gradients.by_context};
     result.insert(result.end(), gradients.by_parameters.begin(), gradients.by_parameters.end());
-    result.resize(result.size() + 2);  // the shape and the means have none
+    result.resize(2 + parameters.size() + 2);  // the shape and the means have none
     return result;
   }
 
@@ -414,11 +425,11 @@ Passed forward(const Shape& shape, const Tensor& x, const Tensor& context, at::T
 }
 
 Gradients backward(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters,
-                   const std::vector<Tensor>& kept, const Tensor& by_output, bool want_x, bool want_context) {
+                   const std::vector<Tensor>& kept, const Tensor& by_output, const Wanted& wanted) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const auto in_rows = contiguous(parameters.vec());
-  return x.device().is_cpu() ? backward_on_memory(shape, x, context, in_rows, kept[0], by_output, want_x, want_context)
-                             : backward_by_tensors(shape, x, context, in_rows, kept, by_output, want_x, want_context);
+  return x.device().is_cpu() ? backward_on_memory(shape, x, context, in_rows, kept[0], by_output, wanted)
+                             : backward_by_tensors(shape, x, context, in_rows, kept, by_output, wanted);
 }
 
 bool fused(const Shape& shape, const Tensor& x) {

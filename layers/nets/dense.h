@@ -35,7 +35,12 @@ struct Passed {
   std::vector<Tensor> kept;
 };
 
-/// Derivatives of the loss. Those by x and context are undefined where nobody asked.
+/// What a backward pass is asked for.
+struct Wanted {
+  bool x = false, context = false, parameters = false;
+};
+
+/// Derivatives of the loss. Those by x and context are undefined, those by parameters none, where nobody asked.
 struct Gradients {
   Tensor by_x, by_context;
   std::vector<Tensor> by_parameters;
@@ -46,7 +51,7 @@ struct Gradients {
 Passed forward(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters);
 /// From what `forward` kept. Gradients of parameters go to their places.
 Gradients backward(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters,
-                   const std::vector<Tensor>& kept, const Tensor& by_output, bool want_x, bool want_context);
+                   const std::vector<Tensor>& kept, const Tensor& by_output, const Wanted& wanted);
 
 /// The same node made of LibTorch's operations on every device, as `apply` makes it on CUDA: so that it is tested where
 /// there is no GPU. For float32 and float64; rounds nothing to bfloat16.

@@ -90,9 +90,10 @@ class Backward {
         kept_(kept),
         next_(kept.size()) {}
 
-  Gradients run(const Tensor& x, const Tensor& context, const Tensor& by_output, bool want_x, bool want_context) {
-    for (const auto& parameter : parameters_) gradients_.by_parameters.push_back(gradient_for(parameter));
-    if (want_context) gradients_.by_context = at::zeros_like(context);
+  Gradients run(const Tensor& x, const Tensor& context, const Tensor& by_output, const Wanted& wanted) {
+    if (wanted.parameters)
+      for (const auto& parameter : parameters_) gradients_.by_parameters.push_back(gradient_for(parameter));
+    if (wanted.context) gradients_.by_context = at::zeros_like(context);
     const int64_t last = static_cast<int64_t>(parameters_.size()) / 2 - 1;
     auto g = by_output;
     if (shape_.residual) {
@@ -107,7 +108,7 @@ class Backward {
       }
     }
     by_map(0, g, x);
-    if (want_x) gradients_.by_x = by_input(0, g);
+    if (wanted.x) gradients_.by_x = by_input(0, g);
     return std::move(gradients_);
   }
 
@@ -116,6 +117,7 @@ class Backward {
 
   /// The gradients of a map's weight and bias, given what it was applied to.
   void by_map(int64_t map, const Tensor& by_output, const Tensor& x) {
+    if (gradients_.by_parameters.empty()) return;
     at::mm_out(gradients_.by_parameters[2 * map], by_output.t(), x);
     at::sum_out(gradients_.by_parameters[2 * map + 1], by_output, 0);
   }
@@ -162,8 +164,8 @@ Passed forward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& con
 
 Gradients backward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context,
                               const std::vector<Tensor>& parameters, const std::vector<Tensor>& kept,
-                              const Tensor& by_output, bool want_x, bool want_context) {
-  return Backward(shape, parameters, kept).run(x, context, by_output, want_x, want_context);
+                              const Tensor& by_output, const Wanted& wanted) {
+  return Backward(shape, parameters, kept).run(x, context, by_output, wanted);
 }
 
 }  // namespace diffeo::dense

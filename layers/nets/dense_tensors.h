@@ -14,6 +14,6 @@ Passed forward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& con
 /// From what a forward pass kept. Products write the gradients of parameters to their places (gradient_place.h).
 Gradients backward_by_tensors(const Shape& shape, const Tensor& x, const Tensor& context,
                               const std::vector<Tensor>& parameters, const std::vector<Tensor>& kept,
-                              const Tensor& by_output, bool want_x, bool want_context);
+                              const Tensor& by_output, const Wanted& wanted);
 
 }  // namespace diffeo::dense

@@ -53,6 +53,13 @@ Mapped ActNorm::map(const Tensor& x, const Tensor&) {
 
 Mapped ActNorm::unmap(const Tensor& y, const Tensor&) { return map_->inverse(y, map_parameters()); }
 
+Scored ActNorm::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
+  const bool forward = direction == Direction::forward;
+  const auto [value, log_det] = forward ? map(points, context) : unmap(points, context);
+  const auto log_scale = bounded(log_scale_.detach());
+  return {value, log_det, score * (forward ? -log_scale : log_scale).exp()};
+}
+
 DIFFEO_LAYER(actnorm, ActNorm, "Scale and shift per feature, started from the first batch (Kingma and Dhariwal 2018).", "y = e^s x + t, log|det| = sum_i s_i", "D both ways",
              {"plain", {{"features", 3}}});
 

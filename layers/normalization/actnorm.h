@@ -27,6 +27,7 @@ class ActNorm : public Layer {
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
+  Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) override;
 
   bool initialised();
   void initialise(const Tensor& x);

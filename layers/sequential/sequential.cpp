@@ -83,6 +83,20 @@ Mapped Sequential::unmap(const Tensor& y, const Tensor& context) {
   return {value, log_det};
 }
 
+Scored Sequential::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
+  const bool forward = direction == Direction::forward;
+  Scored here{points, {}, score};
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    auto& layer = *layers_[forward ? i : layers_.size() - 1 - i];
+    const auto given = context_for(layer, context);
+    auto step = forward ? layer.forward_with_score(here.value, here.score, given)
+                        : layer.inverse_with_score(here.value, here.score, given);
+    if (here.log_det.defined()) step.log_det = here.log_det + step.log_det;
+    here = step;
+  }
+  return here;
+}
+
 DIFFEO_LAYER(sequential, Sequential, "Layers one after another.", "y = f_n(... f_1(x)), log|det| = sum of theirs", "those of its layers",
     {"couplings", Json::parse(R"({"layers": [
        {"type": "coupling", "features": 3, "context": 2, "net": {"width": 8}},

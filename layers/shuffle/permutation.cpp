@@ -79,6 +79,12 @@ Mapped Permutation::unmap(const Tensor& y, const Tensor&) {
   return {Reordered::apply(y, inverse_order_, order_), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
 }
 
+Scored Permutation::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
+  const bool forward = direction == Direction::forward;
+  const auto [value, log_det] = forward ? map(points, context) : unmap(points, context);
+  return {value, log_det, score.index_select(-1, forward ? order_ : inverse_order_)};
+}
+
 DIFFEO_LAYER(permutation, Permutation, "The features in another order.", "y_i = x_order(i), log|det| = 0", "D both ways", {"reverse", {{"features", 3}}},
              {"random", {{"features", 5}, {"kind", "random"}, {"seed", 1}}},
              {"fixed", {{"features", 3}, {"kind", "fixed"}, {"order", {2, 0, 1}}}},

@@ -34,6 +34,7 @@ class Permutation : public Layer {
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
+  Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) override;
 
   Options options_;
   Tensor order_, inverse_order_;

@@ -287,5 +287,45 @@ TEST(Bfloat16, NetworksAreWithinItsRounding) {
     }
 }
 
+TEST(Dense, TheInputsAloneCanBeAskedFor) {
+  const int64_t seed = 5;
+  SCOPED_TRACE(c10::str("seed ", seed));
+  for (const auto* activation : {"relu", "tanh", "silu"})
+    for (const bool residual : {false, true})
+      for (const bool gated : {false, true}) {
+        if (gated && !residual) continue;
+        torch::manual_seed(seed);
+        const auto one = instance({.residual = residual, .depth = 2, .activation = activation, .gated = gated}, 9, 13,
+                                  torch::kFloat64);
+        for (const auto& network : {apply, apply_by_tensors}) {
+          const auto output = network(one.shape, one.x, one.context, one.parameters);
+          const auto by_output = torch::randn_like(output);
+          const auto all = torch::autograd::grad({output}, one.inputs(), {by_output}, true);
+          EXPECT_TRUE(torch::autograd::grad({output}, {one.x}, {by_output}, true)[0].equal(all[0]));
+          if (gated) EXPECT_TRUE(torch::autograd::grad({output}, {one.context}, {by_output}, true)[0].equal(all[1]));
+          // And what was kept for the way back is as it was.
+          const auto again = torch::autograd::grad({output}, one.inputs(), {by_output});
+          for (size_t i = 0; i < all.size(); ++i) EXPECT_TRUE(again[i].equal(all[i])) << i;
+        }
+      }
+}
+
+TEST(Dense, PlacesOfGradientsAreLeftAloneWhereNobodyAsksForThem) {
+  const auto one = instance({.residual = false, .depth = 1, .activation = "relu"}, 9, 13, torch::kFloat64);
+  GradientPlaces places;
+  std::vector<Tensor> at;
+  for (const auto& parameter : one.parameters) {
+    at.push_back(torch::zeros_like(parameter));
+    places.add(parameter, at.back());
+  }
+  places.offer();
+  const auto output = apply(one.shape, one.x, one.context, one.parameters);
+  torch::autograd::grad({output}, {one.x}, {torch::ones_like(output)}, true);
+  for (const auto& place : at) EXPECT_EQ(place.abs().max().item<double>(), 0);
+  output.sum().backward();
+  for (size_t i = 0; i < at.size(); ++i) EXPECT_TRUE(at[i].equal(one.parameters[i].grad()));
+  places.withdraw();
+}
+
 }  // namespace
 }  // namespace diffeo::dense
