@@ -6,9 +6,20 @@
 
 namespace diffeo {
 
+/// The nearest that an injective flow has to points: where its encoder and decoder take them on its manifold.
+struct Projection {
+  Tensor value;     ///< (*batch, *event), on the manifold
+  Tensor log_prob;  ///< (*batch), nats: the density at `value` with respect to the manifold's d-dimensional volume
+  Tensor distance;  ///< (*batch), Euclidean, from the points to `value`
+};
+
 /// Layers that carry data to a base distribution: data goes forward through the layers.
 ///
 ///   log p(x | c) = log p_base(f(x; e), e) + log|det df/dx|,   e = embedding(c), or c itself
+///
+/// With an injective layer the density lives on a manifold of lower dimension. `log_prob` refuses points that are off it
+/// (further than a thousandth of their length or, near to the origin, of the others'); `project` takes any. `draw` gives
+/// points on it with their density there.
 class Flow : public Distribution {
  public:
   /// Throws Error if the layers do not end in the base's space or its contexts differ, or if a layer has no density
@@ -21,6 +32,11 @@ class Flow : public Distribution {
   Mapped to_latent(const Tensor& x, const Tensor& context = {});
   /// Latent to data: x and log|det dx/dz|.
   Mapped to_data(const Tensor& z, const Tensor& context = {});
+
+  /// Points on the manifold of an injective flow, the density there, and how far off the points were. Of a flow of full
+  /// dimension: the points, their density, and 0.
+  Projection project(const Tensor& x, const Tensor& context = {});
+  bool injective() const { return layers_->traits().injective; }
 
   /// What log_prob and to_latent keep of the layers for a backward pass (Memory::normal unless set). A way of running:
   /// neither a spec nor a model file has it.

@@ -8,6 +8,7 @@ namespace diffeo {
 struct RecipeOptions {
   int64_t features = 0;
   int64_t context = 0;
+  int64_t latent = 0;
   int64_t layers = 0;
   int64_t width = 0;
   int64_t depth = 0;
@@ -27,6 +28,7 @@ struct RecipeOptions {
     return std::tuple{
         required("features", &O::features, "D"),
         optional("context", &O::context, "C, 0 for none"),
+        optional("latent", &O::latent, "d of injective flows: the dimension of the manifold, below D"),
         optional("layers", &O::layers, "number of couplings or autoregressive layers"),
         optional("width", &O::width, "units in each hidden layer of the conditioners"),
         optional("depth", &O::depth, "hidden layers, or residual blocks"),
@@ -50,7 +52,7 @@ struct Recipe {
   Json (*write)(const RecipeOptions& options);
 };
 
-/// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf.
+/// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf, injective, rectangular, conformal.
 const std::vector<Recipe>& all_recipes();
 
 /// The spec of a named flow. Throws SpecError with the nearest name for an unknown one.
