@@ -45,8 +45,9 @@ void check_on_manifold(const Tensor& x, const Tensor& distance, int64_t event_di
   const auto off = distance > tolerance * at::maximum(length, length.square().mean().sqrt());
   const auto count = off.sum().item<int64_t>();
   check(count == 0, "flow: log_prob: ", count, " of ", distance.numel(),
-        " points are off the manifold of this injective flow, by up to ", distance.max().item<double>(), " (allowed is ",
-        tolerance, " of their scale); project gives the density at their projections and the distance to them");
+        " points are off the manifold of this injective flow, by up to ", distance.max().item<double>(),
+        " (allowed is ", tolerance,
+        " of their scale); project gives the density at their projections and the distance to them");
 }
 
 }  // namespace

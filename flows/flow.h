@@ -17,9 +17,9 @@ struct Projection {
 ///
 ///   log p(x | c) = log p_base(f(x; e), e) + log|det df/dx|,   e = embedding(c), or c itself
 ///
-/// With an injective layer the density lives on a manifold of lower dimension. `log_prob` refuses points that are off it
-/// (further than a thousandth of their length or, near to the origin, of the others'); `project` takes any. `draw` gives
-/// points on it with their density there.
+/// With an injective layer the density lives on a manifold of lower dimension. `log_prob` refuses points that are off
+/// it (further than a thousandth of their length or, near to the origin, of the others'); `project` takes any. `draw`
+/// gives points on it with their density there.
 class Flow : public Distribution {
  public:
   /// Throws Error if the layers do not end in the base's space or its contexts differ, or if a layer has no density

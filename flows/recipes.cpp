@@ -255,8 +255,8 @@ RecipeOptions filled_for_injective(const std::string& name, const RecipeOptions&
     throw SpecError("latent", c10::str(name, " needs the dimension of its manifold: at least 1 and below the ",
                                        given.features, " features (--latent 2)"));
   if (given.latent < 0 || given.latent >= given.features)
-    throw SpecError("latent", c10::str("must be at least 1 and below the ", given.features, " features, got ",
-                                       given.latent));
+    throw SpecError("latent",
+                    c10::str("must be at least 1 and below the ", given.features, " features, got ", given.latent));
   if (given.context > 0) throw SpecError("context", c10::str("injective flows take none; ", name, " got one"));
   standard.latent = given.latent;
   return filled_for_several(name, given, standard);
@@ -275,14 +275,11 @@ Json projection(const RecipeOptions& o) {
 
 /// An unconstrained encoder and decoder, to be trained by the objective free_form_injective.
 Json injective(const RecipeOptions& given) {
-  const auto o = filled_for_injective("injective", given,
-                                      {.width = 256, .depth = 3, .net = "residual", .activation = "silu"});
+  const auto o =
+      filled_for_injective("injective", given, {.width = 256, .depth = 3, .net = "residual", .activation = "silu"});
   const Json net = {{"type", o.net}, {"width", o.width}, {"depth", o.depth}, {"activation", o.activation}};
-  return flow_to_latent(o, {{{"type", "free_form"},
-                             {"features", o.features},
-                             {"latent", o.latent},
-                             {"encoder", net},
-                             {"decoder", net}}});
+  return flow_to_latent(
+      o, {{{"type", "free_form"}, {"features", o.features}, {"latent", o.latent}, {"encoder", net}, {"decoder", net}}});
 }
 
 /// Splines among the latent features; of one, one spline without a network.
@@ -340,7 +337,8 @@ const std::vector<Recipe>& all_recipes() {
        "Free-form injective flow onto a manifold of dimension latent (Sorrenson et al. 2024, "
        "https://arxiv.org/abs/2306.01843).",
        injective},
-      {"rectangular", "Rectangular flow: couplings padded with zeros (Caterini et al. 2021, "
+      {"rectangular",
+       "Rectangular flow: couplings padded with zeros (Caterini et al. 2021, "
        "https://arxiv.org/abs/2106.01413).",
        rectangular},
       {"conformal", "Conformal embedding flow (Ross and Cresswell 2021, https://arxiv.org/abs/2106.05275).", conformal},

@@ -19,9 +19,10 @@ Tensor context_for(const Layer& layer, const Tensor& context) { return layer.con
 
 FreeFormInjective::FreeFormInjective(FlowPtr flow, const Options& options)
     : flow_(register_module("flow", std::move(flow))), options_(options) {
-  check(flow_->injective(),
-        "free_form_injective: the flow has no injective layer; train it by maximum_likelihood, or take a flow onto fewer "
-        "dimensions (--flow injective --latent d)");
+  check(
+      flow_->injective(),
+      "free_form_injective: the flow has no injective layer; train it by maximum_likelihood, or take a flow onto fewer "
+      "dimensions (--flow injective --latent d)");
   check_choice("volume", options.volume, {"off_manifold", "on_manifold", "exact"});
   if (!(options.beta > 0) || !std::isfinite(options.beta))
     throw SpecError("beta", c10::str("must be above 0, got ", options.beta));
@@ -37,7 +38,8 @@ FreeFormInjective::FreeFormInjective(FlowPtr flow, const Options& options)
   size_t first = 0;
   const auto full = [&](const Layer& layer) { return layer.domain().size() == layer.codomain().size(); };
   while (layers[first]->parameters().empty() && full(*layers[first])) front_.push_back(layers[first++]);
-  core_ = std::make_shared<Sequential>(std::vector<LayerPtr>(layers.begin() + static_cast<int64_t>(first), layers.end()));
+  core_ =
+      std::make_shared<Sequential>(std::vector<LayerPtr>(layers.begin() + static_cast<int64_t>(first), layers.end()));
   if (first + 1 == layers.size()) only_ = std::dynamic_pointer_cast<FreeForm>(layers.back());
   if (options.warmup_steps > 0) steps_ = register_buffer("steps", at::zeros({}, torch::kInt64));
 }
@@ -112,8 +114,9 @@ Tensor FreeFormInjective::loss(const Batch& batch) {
   return weighted_mean(likelihood + distance, batch.weight);
 }
 
-DIFFEO_OBJECTIVE(free_form_injective, FreeFormInjective,
-                 "Likelihood on the manifold of an injective flow and the distance to it, by one vector-Jacobian and one "
-                 "Jacobian-vector product (Sorrenson et al. 2024).");
+DIFFEO_OBJECTIVE(
+    free_form_injective, FreeFormInjective,
+    "Likelihood on the manifold of an injective flow and the distance to it, by one vector-Jacobian and one "
+    "Jacobian-vector product (Sorrenson et al. 2024).");
 
 }  // namespace diffeo

@@ -55,14 +55,12 @@ Tensor inverse_value(Layer& layer, const Tensor& y, const Tensor& context) {
 }
 
 Pushed push_forward(Layer& layer, const Tensor& x, const Tensor& tangents, const Tensor& context) {
-  if (auto* own = dynamic_cast<CarriesTangents*>(&layer))
-    return own->push_forward(x, expanded(tangents, x), context);
+  if (auto* own = dynamic_cast<CarriesTangents*>(&layer)) return own->push_forward(x, expanded(tangents, x), context);
   return push_by_reverse([&](const Tensor& points) { return layer.forward(points, context).value; }, x, tangents);
 }
 
 Pushed push_inverse(Layer& layer, const Tensor& y, const Tensor& tangents, const Tensor& context) {
-  if (auto* own = dynamic_cast<CarriesTangents*>(&layer))
-    return own->push_inverse(y, expanded(tangents, y), context);
+  if (auto* own = dynamic_cast<CarriesTangents*>(&layer)) return own->push_inverse(y, expanded(tangents, y), context);
   return push_by_reverse([&](const Tensor& points) { return layer.inverse(points, context).value; }, y, tangents);
 }
 
@@ -97,8 +95,8 @@ Mapped with_volume(const std::function<Pushed(const Tensor& z, const Tensor& tan
   std::vector<Tensor> values, volumes;
   for (int64_t first = 0; first < rows; first += at_a_time) {
     const auto count = std::min(at_a_time, rows - first);
-    const auto [value, volume] = piece(points.narrow(0, first, count),
-                                       contexts.defined() ? contexts.narrow(0, first, count) : contexts);
+    const auto [value, volume] =
+        piece(points.narrow(0, first, count), contexts.defined() ? contexts.narrow(0, first, count) : contexts);
     values.push_back(value);
     volumes.push_back(volume);
   }
@@ -115,9 +113,9 @@ Mapped InjectiveLayer::map(const Tensor& x, const Tensor& context) {
 }
 
 Mapped InjectiveLayer::unmap(const Tensor& y, const Tensor& context) {
-  return with_volume([&](const Tensor& z, const Tensor& tangents,
-                         const Tensor& given) { return push_inverse(z, tangents, given); },
-                     y, context);
+  return with_volume(
+      [&](const Tensor& z, const Tensor& tangents, const Tensor& given) { return push_inverse(z, tangents, given); }, y,
+      context);
 }
 
 int64_t checked_latent(int64_t latent, int64_t features) {

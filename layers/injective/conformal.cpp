@@ -19,30 +19,30 @@ int64_t reflections_of(const Conformal::Options& options) {
   return given > 0 ? given : enough;
 }
 
-Tensor dot(const Tensor& a, const Tensor& b) { return (a * b).sum(-1, true); }
+Tensor row_dot(const Tensor& a, const Tensor& b) { return (a * b).sum(-1, true); }
 
 /// x reflected at the planes across the unit vectors (K, D), the first one first, or the last one first.
 Tensor reflected(Tensor x, const Tensor& units, bool backwards) {
   for (int64_t i = 0; i < units.size(0); ++i) {
     const auto v = units[backwards ? units.size(0) - 1 - i : i];
-    x = x - 2 * dot(x, v) * v;
+    x = x - 2 * row_dot(x, v) * v;
   }
   return x;
 }
 
 /// 1 - 2 b.y + |b|^2 |y|^2, (*batch, 1).
 Tensor denominator(const Tensor& y, const Tensor& b) {
-  return (1 - 2 * dot(y, b) + dot(b, b) * dot(y, y)).clamp_min(least_denominator);
+  return (1 - 2 * row_dot(y, b) + row_dot(b, b) * row_dot(y, y)).clamp_min(least_denominator);
 }
 
 /// The special conformal map; its inverse is that of -b.
-Tensor bent(const Tensor& y, const Tensor& b) { return (y - b * dot(y, y)) / denominator(y, b); }
+Tensor bent(const Tensor& y, const Tensor& b) { return (y - b * row_dot(y, y)) / denominator(y, b); }
 
 /// Its Jacobian at y times tangents.
 Tensor bent_tangents(const Tensor& y, const Tensor& b, const Tensor& t) {
   const auto q = denominator(y, b);
-  const auto along = dot(y, t);
-  return (t - 2 * b * along) / q - (y - b * dot(y, y)) * (2 * (dot(b, b) * along - dot(b, t))) / q.square();
+  const auto along = row_dot(y, t);
+  return (t - 2 * b * along) / q - (y - b * row_dot(y, y)) * (2 * (row_dot(b, b) * along - row_dot(b, t))) / q.square();
 }
 
 }  // namespace

@@ -13,11 +13,8 @@ NetPtr build(const char* name, const FreeForm::NetShape& net, int64_t inputs, in
   return within(name, [&] {
     at_least(0, "depth", net.depth);
     dense::check_smooth(net.activation);
-    const NetOptions options{.type = net.type,
-                             .width = net.width,
-                             .depth = net.depth,
-                             .activation = net.activation,
-                             .init_scale = 1};
+    const NetOptions options{
+        .type = net.type, .width = net.width, .depth = net.depth, .activation = net.activation, .init_scale = 1};
     return build_net(options, inputs, 0, outputs);
   });
 }

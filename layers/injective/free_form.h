@@ -8,9 +8,9 @@ namespace diffeo {
 
 /// A free-form injective layer: two unconstrained networks, an encoder f: R^D -> R^d and a decoder g: R^d -> R^D.
 ///
-/// forward is z = f(x), with log_det -1/2 log det g'(z)^T g'(z): the density of a flow is the one on the manifold g(R^d),
-/// with respect to its d-dimensional volume, at g(f(x)). inverse is x = g(z). The two undo each other on the manifold
-/// only as far as they were trained to (objective free_form_injective).
+/// forward is z = f(x), with log_det -1/2 log det g'(z)^T g'(z): the density of a flow is the one on the manifold
+/// g(R^d), with respect to its d-dimensional volume, at g(f(x)). inverse is x = g(z). The two undo each other on the
+/// manifold only as far as they were trained to (objective free_form_injective).
 ///
 /// Sorrenson et al., "Lifting Architectural Constraints of Injective Flows", 2024, https://arxiv.org/abs/2306.01843.
 class FreeForm : public InjectiveLayer {

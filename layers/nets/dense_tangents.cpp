@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "diffeo/layers/base/gradient_place.h"
 #include "diffeo/layers/base/options.h"
@@ -37,12 +38,10 @@ struct Smooth {
 
 const Smooth* smooth(const std::string& name) {
   // silu: s (1 + x (1 - s)), and s (1 - s) (2 + x (1 - 2 s)).
-  static const Smooth silu{[](const Tensor& x) { return at::sigmoid(x); },
-                           [](const Tensor& x, const Tensor& s) { return x * s; },
-                           [](const Tensor&, const Tensor& s, const Tensor& y) { return (1 - s).mul_(y).add_(s); },
-                           [](const Tensor& x, const Tensor& s, const Tensor&) {
-                             return (1 - 2 * s).mul_(x).add_(2).mul_(s).mul_(1 - s);
-                           }};
+  static const Smooth silu{
+      [](const Tensor& x) { return at::sigmoid(x); }, [](const Tensor& x, const Tensor& s) { return x * s; },
+      [](const Tensor&, const Tensor& s, const Tensor& y) { return (1 - s).mul_(y).add_(s); },
+      [](const Tensor& x, const Tensor& s, const Tensor&) { return (1 - 2 * s).mul_(x).add_(2).mul_(s).mul_(1 - s); }};
   static const Smooth tanh{[](const Tensor& x) { return at::tanh(x); },
                            [](const Tensor&, const Tensor& t) { return t; },
                            [](const Tensor&, const Tensor& t, const Tensor&) { return 1 - t * t; },
@@ -287,8 +286,9 @@ class Carry : public torch::autograd::Function<Carry> {
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(saved);
     ctx->set_materialize_grads(false);
-    variable_list outputs{record->value};
-    if (vectors) outputs.push_back(record->pushed);
+    // Not kept by the record, which the node of these outputs keeps: they would keep one another for ever.
+    variable_list outputs{std::move(record->value)};
+    if (vectors) outputs.push_back(std::move(record->pushed));
     return outputs;
   }
 
@@ -346,9 +346,12 @@ void check_smooth(const std::string& activation) {
 Pass::Pass(const Shape& shape, const Tensor& x, at::TensorList parameters) : parameters_(parameters.vec()) {
   const at::AutoDispatchBelowADInplaceOrView below;
   record_ = c10::make_intrusive<Record>(shape, x, parameters);
+  value_ = record_->value.detach();
 }
 
-const Tensor& Pass::value() const { return record_->value; }
+Pass::~Pass() = default;
+
+const Tensor& Pass::value() const { return value_; }
 
 Tensor Pass::push(const Tensor& vectors, bool keep) {
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -356,7 +359,7 @@ Tensor Pass::push(const Tensor& vectors, bool keep) {
   const auto pushed = record_->walk_tangents(flat, keep);
   const auto tangents = pushed.view({vectors.size(0), -1, pushed.size(1)});
   if (keep) record_->pushed = tangents;
-  return tangents;
+  return tangents.detach();
 }
 
 Carried Pass::connect(const Tensor& x, const Tensor& vectors) {
@@ -370,9 +373,8 @@ Carried carry(const Shape& shape, const Tensor& x, const Tensor& vectors, at::Te
   const auto flat = rows(x);
   const auto flat_vectors = vectors.flatten(1, -2);
   const auto wanted = [](const Tensor& t) { return t.requires_grad(); };
-  const bool differentiable =
-      at::GradMode::is_enabled() && (x.requires_grad() || vectors.requires_grad() ||
-                                     std::any_of(parameters.begin(), parameters.end(), wanted));
+  const bool differentiable = at::GradMode::is_enabled() && (x.requires_grad() || vectors.requires_grad() ||
+                                                             std::any_of(parameters.begin(), parameters.end(), wanted));
   Pass pass(shape, flat, parameters);
   auto tangents = pass.push(flat_vectors, differentiable);
   auto value = pass.value();

@@ -27,6 +27,9 @@ class Pass {
  public:
   /// x (B, I).
   Pass(const Shape& shape, const Tensor& x, at::TensorList parameters);
+  ~Pass();
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
 
   const Tensor& value() const;  ///< (B, O), without a history
   /// The tangents (K, B, O) of vectors (K, B, I), without a history. What a backward pass needs of them is kept if
@@ -39,6 +42,7 @@ class Pass {
 
  private:
   c10::intrusive_ptr<Record> record_;
+  Tensor value_;
   std::vector<Tensor> parameters_;
 };
 

@@ -134,9 +134,20 @@ Pushed Sequential::push_inverse(const Tensor& y, const Tensor& tangents, const T
   return pushed;
 }
 
-DIFFEO_LAYER(sequential, Sequential, "Layers one after another.", "y = f_n(... f_1(x)), log|det| = sum of theirs", "those of its layers",
+DIFFEO_LAYER(sequential, Sequential, "Layers one after another.",
+    "y = f_n(... f_1(x)), log|det| = sum of theirs; with an injective layer, -1/2 log det J^T J of all up to it",
+    "those of its layers; with an injective layer, d tangents through the inverses of the layers up to it",
     {"couplings", Json::parse(R"({"layers": [
        {"type": "coupling", "features": 3, "context": 2, "net": {"width": 8}},
-       {"type": "coupling", "features": 3, "flip": true, "net": {"width": 8}}]})")});
+       {"type": "coupling", "features": 3, "flip": true, "net": {"width": 8}}]})")},
+    {"rectangular", Json::parse(R"({"layers": [
+       {"type": "coupling", "features": 3, "flip": true, "net": {"width": 8, "activation": "tanh"}},
+       {"type": "coupling", "features": 3, "net": {"width": 8, "activation": "tanh"}},
+       {"type": "project", "features": 3, "latent": 2},
+       {"type": "coupling", "features": 2, "net": {"width": 8, "activation": "tanh"}}]})")},
+    {"standardized_free_form", Json::parse(R"({"layers": [
+       {"type": "standardize", "features": 3, "shift": [0.1, -2.0, 3.0], "scale": [0.5, 3.0, 0.7]},
+       {"type": "free_form", "features": 3, "latent": 1, "encoder": {"width": 8}, "decoder": {"width": 8}},
+       {"type": "elementwise", "features": 1, "map": {"type": "affine"}}]})")});
 
 }  // namespace diffeo

@@ -11,8 +11,9 @@ namespace diffeo {
 /// a density would not integrate to 1 otherwise.
 ///
 /// With an injective layer among them, log_det is that of the composition: the volume 1/2 log det J^T J of all layers
-/// up to the last injective one, whose Jacobian is d tangents carried through their inverses, and the sum of the others'
-/// log_det. The sum alone would be wrong: what an outer layer does to a volume depends on the tangents of the manifold.
+/// up to the last injective one, whose Jacobian is d tangents carried through their inverses, and the sum of the
+/// others' log_det. The sum alone would be wrong: what an outer layer does to a volume depends on the tangents of the
+/// manifold.
 class Sequential : public Layer, public CarriesTangents {
  public:
   struct Options {
