@@ -75,6 +75,81 @@ std::vector<int64_t> dequantized_columns(const ModelFile& model) {
   return columns;
 }
 
+/// Begins an object with one value for each row.
+void begin_column(TableWriter& writer, const Wishes& wishes, const Rows& rows, const Column& column,
+                  torch::Dtype dtype) {
+  writer.begin("/" + column.name, {column}, dtype, /*flat=*/true);
+  writer.attribute("/" + column.name, "model", wishes.model);
+  writer.attribute("/" + column.name, "data", rows.name);
+}
+
+void print_rows(const Rows& rows, int64_t count, int64_t features) {
+  check(count > 0, rows.name, ": has no rows to evaluate");
+  std::cout << rows.name << ": " << grouped(count) << " rows x " << features
+            << (features == 1 ? " column\n" : " columns\n");
+}
+
+void print_impossible(const LogLikelihoods& all) {
+  if (all.impossible() > 0)
+    std::cout << "impossible rows     " << grouped(all.impossible()) << " (outside of the support of the model)\n";
+}
+
+/// The log-likelihood of each row under a flow of full dimension.
+int in_space(const Wishes& wishes, Flow& flow, Rows& rows, torch::Dtype dtype) {
+  std::optional<TableWriter> writer;
+  if (!wishes.output.empty()) {
+    writer.emplace(wishes.output);
+    begin_column(*writer, wishes, rows, {.name = "log_prob", .unit = "nats", .discrete = false}, dtype);
+  }
+  LogLikelihoods all;
+  each_log_prob(flow, *rows.stream, [&](const Tensor& log_prob, const Batch& batch) {
+    stop_if_interrupted();
+    all.add(log_prob, batch.weight);
+    if (writer) writer->append(log_prob);
+  });
+  const auto features = flow.space().size();
+  print_rows(rows, all.rows(), features);
+  if (writer) writer->finish();
+  std::cout << "log-likelihood      " << number(all.mean(), 7) << " +- " << number(all.standard_error(), 3)
+            << " nats (mean, standard error)\n"
+            << "bits per dimension  " << number(all.bits_per_dimension(features), 7) << '\n';
+  print_impossible(all);
+  if (writer) std::cout << "written             " << wishes.output << ":/log_prob\n";
+  return fine;
+}
+
+/// The density of each row's projection on the manifold of an injective flow, and the row's distance to it.
+int on_manifold(const Wishes& wishes, Flow& flow, Rows& rows, torch::Dtype dtype) {
+  ManifoldFit all;
+  std::vector<Tensor> log_probs, distances;
+  each_projection(flow, *rows.stream, [&](const Projection& projection, const Batch& batch) {
+    stop_if_interrupted();
+    all.add(projection, batch);
+    if (wishes.output.empty()) return;
+    log_probs.push_back(projection.log_prob);
+    distances.push_back(projection.distance);
+  });
+  const auto& likelihoods = all.log_likelihoods();
+  const auto features = flow.space().size(), latent = flow.base()->space().size();
+  print_rows(rows, likelihoods.rows(), features);
+  std::cout << "log-likelihood      " << number(likelihoods.mean(), 7) << " +- "
+            << number(likelihoods.standard_error(), 3) << " nats on the manifold of " << latent
+            << (latent == 1 ? " dimension" : " dimensions") << ", of the rows' projections\n"
+            << "reconstruction      " << number(all.reconstruction_error(), 5)
+            << " (mean squared distance of a row to its projection)\n"
+            << "distance            " << number(all.distance(), 5) << " (mean, in the units of the data)\n";
+  print_impossible(likelihoods);
+  if (wishes.output.empty()) return fine;
+  TableWriter writer(wishes.output);
+  begin_column(writer, wishes, rows, {.name = "log_prob", .unit = "nats", .discrete = false}, dtype);
+  for (const auto& values : log_probs) writer.append(values);
+  begin_column(writer, wishes, rows, {.name = "distance", .unit = "", .discrete = false}, dtype);
+  for (const auto& values : distances) writer.append(values);
+  writer.finish();
+  std::cout << "written             " << wishes.output << ":/log_prob and /distance\n";
+  return fine;
+}
+
 int run(const Command& command, const Wishes& wishes) {
   if (!wishes.output.empty()) check_writable(wishes.output);
   const auto model = read_model(wishes.model);
@@ -87,31 +162,7 @@ int run(const Command& command, const Wishes& wishes) {
   if (const auto noisy = dequantized_columns(model); !noisy.empty())
     rows.stream = dequantized(std::move(rows.stream), noisy, command.common().seed);
 
-  std::optional<TableWriter> writer;
-  if (!wishes.output.empty()) {
-    writer.emplace(wishes.output);
-    writer->begin("/log_prob", {{.name = "log_prob", .unit = "nats", .discrete = false}}, dtype, /*flat=*/true);
-    writer->attribute("/log_prob", "model", wishes.model);
-    writer->attribute("/log_prob", "data", rows.name);
-  }
-  LogLikelihoods all;
-  each_log_prob(*flow, *rows.stream, [&](const Tensor& log_prob, const Batch& batch) {
-    stop_if_interrupted();
-    all.add(log_prob, batch.weight);
-    if (writer) writer->append(log_prob);
-  });
-  check(all.rows() > 0, rows.name, ": has no rows to evaluate");
-  if (writer) writer->finish();
-
-  const auto features = flow->space().size();
-  std::cout << rows.name << ": " << grouped(all.rows()) << " rows x " << features
-            << (features == 1 ? " column\n" : " columns\n") << "log-likelihood      " << number(all.mean(), 7) << " +- "
-            << number(all.standard_error(), 3) << " nats (mean, standard error)\n"
-            << "bits per dimension  " << number(all.bits_per_dimension(features), 7) << '\n';
-  if (all.impossible() > 0)
-    std::cout << "impossible rows     " << grouped(all.impossible()) << " (outside of the support of the model)\n";
-  if (writer) std::cout << "written             " << wishes.output << ":/log_prob\n";
-  return fine;
+  return flow->injective() ? on_manifold(wishes, *flow, rows, dtype) : in_space(wishes, *flow, rows, dtype);
 }
 
 }  // namespace

@@ -336,12 +336,13 @@ const std::vector<Recipe>& all_recipes() {
       {"injective",
        "Free-form injective flow onto a manifold of dimension latent (Sorrenson et al. 2024, "
        "https://arxiv.org/abs/2306.01843).",
-       injective},
+       injective, true},
       {"rectangular",
        "Rectangular flow: couplings padded with zeros (Caterini et al. 2021, "
        "https://arxiv.org/abs/2106.01413).",
-       rectangular},
-      {"conformal", "Conformal embedding flow (Ross and Cresswell 2021, https://arxiv.org/abs/2106.05275).", conformal},
+       rectangular, true},
+      {"conformal", "Conformal embedding flow (Ross and Cresswell 2021, https://arxiv.org/abs/2106.05275).", conformal,
+       true},
   };
   return all;
 }

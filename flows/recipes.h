@@ -50,6 +50,7 @@ struct RecipeOptions {
 struct Recipe {
   std::string name, summary;
   Json (*write)(const RecipeOptions& options);
+  bool injective = false;  ///< onto a manifold: needs `latent`
 };
 
 /// realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf, injective, rectangular, conformal.

@@ -114,9 +114,7 @@ Tensor FreeFormInjective::loss(const Batch& batch) {
   return weighted_mean(likelihood + distance, batch.weight);
 }
 
-DIFFEO_OBJECTIVE(
-    free_form_injective, FreeFormInjective,
-    "Likelihood on the manifold of an injective flow and the distance to it, by one vector-Jacobian and one "
-    "Jacobian-vector product (Sorrenson et al. 2024).");
+DIFFEO_OBJECTIVE(free_form_injective, FreeFormInjective,
+                 "Likelihood on an injective flow's manifold and distance to it (Sorrenson et al. 2024).");
 
 }  // namespace diffeo

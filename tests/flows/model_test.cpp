@@ -43,6 +43,7 @@ ModelFile file_of(const Flow& flow) {
 
 TEST_F(Model, EveryRecipeComesBackBitForBit) {
   for (const auto& recipe : all_recipes()) {
+    if (recipe.injective) continue;  // they take no context
     for (auto dtype : {torch::kFloat32, torch::kFloat64}) {
       const auto flow = flow_of(recipe.name, dtype, 2);
       flow->eval();

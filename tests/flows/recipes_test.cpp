@@ -83,7 +83,8 @@ TEST_P(Recipes, SamplesGoWithTheirContexts) {
 
 std::vector<std::string> every_recipe() {
   std::vector<std::string> names;
-  for (const auto& recipe : all_recipes()) names.push_back(recipe.name);
+  for (const auto& recipe : all_recipes())
+    if (!recipe.injective) names.push_back(recipe.name);
   return names;
 }
 
