@@ -119,13 +119,21 @@ int in_space(const Wishes& wishes, Flow& flow, Rows& rows, torch::Dtype dtype) {
 }
 
 /// The density of each row's projection on the manifold of an injective flow, and the row's distance to it.
-int on_manifold(const Wishes& wishes, Flow& flow, Rows& rows, torch::Dtype dtype) {
+int on_manifold(const Wishes& wishes, const ModelFile& model, Flow& flow, Rows& rows, torch::Dtype dtype) {
+  std::optional<TableWriter> writer;
+  if (!wishes.output.empty()) {
+    writer.emplace(wishes.output);
+    writer->begin("/projection", model.columns, dtype);
+    writer->attribute("/projection", "model", wishes.model);
+    writer->attribute("/projection", "data", rows.name);
+  }
   ManifoldFit all;
   std::vector<Tensor> log_probs, distances;
   each_projection(flow, *rows.stream, [&](const Projection& projection, const Batch& batch) {
     stop_if_interrupted();
     all.add(projection, batch);
-    if (wishes.output.empty()) return;
+    if (!writer) return;
+    writer->append(projection.value.flatten(1));
     log_probs.push_back(projection.log_prob);
     distances.push_back(projection.distance);
   });
@@ -139,14 +147,13 @@ int on_manifold(const Wishes& wishes, Flow& flow, Rows& rows, torch::Dtype dtype
             << " (mean squared distance of a row to its projection)\n"
             << "distance            " << number(all.distance(), 5) << " (mean, in the units of the data)\n";
   print_impossible(likelihoods);
-  if (wishes.output.empty()) return fine;
-  TableWriter writer(wishes.output);
-  begin_column(writer, wishes, rows, {.name = "log_prob", .unit = "nats", .discrete = false}, dtype);
-  for (const auto& values : log_probs) writer.append(values);
-  begin_column(writer, wishes, rows, {.name = "distance", .unit = "", .discrete = false}, dtype);
-  for (const auto& values : distances) writer.append(values);
-  writer.finish();
-  std::cout << "written             " << wishes.output << ":/log_prob and /distance\n";
+  if (!writer) return fine;
+  begin_column(*writer, wishes, rows, {.name = "log_prob", .unit = "nats", .discrete = false}, dtype);
+  for (const auto& values : log_probs) writer->append(values);
+  begin_column(*writer, wishes, rows, {.name = "distance", .unit = "", .discrete = false}, dtype);
+  for (const auto& values : distances) writer->append(values);
+  writer->finish();
+  std::cout << "written             " << wishes.output << ":/projection, /log_prob and /distance\n";
   return fine;
 }
 
@@ -162,7 +169,7 @@ int run(const Command& command, const Wishes& wishes) {
   if (const auto noisy = dequantized_columns(model); !noisy.empty())
     rows.stream = dequantized(std::move(rows.stream), noisy, command.common().seed);
 
-  return flow->injective() ? on_manifold(wishes, *flow, rows, dtype) : in_space(wishes, *flow, rows, dtype);
+  return flow->injective() ? on_manifold(wishes, model, *flow, rows, dtype) : in_space(wishes, *flow, rows, dtype);
 }
 
 }  // namespace
@@ -176,7 +183,10 @@ int evaluate(const Arguments& arguments) {
                    "diffeo evaluate model.h5 other.h5 --x /simulated --dtype float64"});
   command.argument("model", wishes.model, "model file");
   command.argument("data", wishes.data, "HDF5 file with the rows; columns are found by name");
-  command.option("output,o", wishes.output, "file to write the log-likelihoods to, one a row, in nats", "FILE");
+  command.option("output,o", wishes.output,
+                 "file to write the log-likelihoods to, one a row, in nats; of an injective flow the projections and "
+                 "distances too",
+                 "FILE");
   command.option("x", wishes.x, "object of the rows; default: /test/x, /x, or the only table", "PATH");
   command.option("context", wishes.context, "object of the context, or columns of the rows; default: as in training");
   command.option("split", wishes.split, "train, valid or test: the rows that training took for this", "NAME");

@@ -43,9 +43,9 @@ TEST_F(InjectiveProgram, TrainsEvaluatesAndSamples) {
   const auto evaluated = folder.run("evaluate model.h5 surface.h5 -o out.h5");
   ASSERT_EQ(evaluated.code, 0) << ::testing::PrintToString(evaluated);
   for (const auto* word :
-       {"nats on the manifold of 2 dimensions", "reconstruction", "distance", "/log_prob and /distance"})
+       {"nats on the manifold of 2 dimensions", "reconstruction", "distance", "/projection, /log_prob and /distance"})
     EXPECT_NE(evaluated.output.find(word), std::string::npos) << evaluated.output;
-  for (const auto* object : {"/log_prob", "/distance"})
+  for (const auto* object : {"/projection", "/log_prob", "/distance"})
     EXPECT_EQ(table_info({folder.path("out.h5"), object, {}}).rows, 400);
   const auto sampled = folder.run("sample model.h5 -n 30 -o samples.h5");
   ASSERT_EQ(sampled.code, 0) << ::testing::PrintToString(sampled);
