@@ -88,7 +88,7 @@ struct Site {
   Tensor tangents, tangents_after;  ///< (K B, W)
 };
 
-Tensor rows(const Tensor& t) { return t.flatten(0, -2).contiguous(); }
+Tensor rows(const Tensor& t) { return t.reshape({-1, t.size(-1)}).contiguous(); }
 
 }  // namespace
 
@@ -371,7 +371,7 @@ Carried Pass::connect(const Tensor& x, const Tensor& vectors) {
 Carried carry(const Shape& shape, const Tensor& x, const Tensor& vectors, at::TensorList parameters) {
   if (x.numel() == 0) return carry_reference(shape, x, vectors, parameters);
   const auto flat = rows(x);
-  const auto flat_vectors = vectors.flatten(1, -2);
+  const auto flat_vectors = vectors.reshape({vectors.size(0), -1, vectors.size(-1)});
   const auto wanted = [](const Tensor& t) { return t.requires_grad(); };
   const bool differentiable = at::GradMode::is_enabled() && (x.requires_grad() || vectors.requires_grad() ||
                                                              std::any_of(parameters.begin(), parameters.end(), wanted));
