@@ -60,9 +60,8 @@ Tensor FreeFormInjective::probes_for(const Tensor& x) const {
 FreeFormInjective::Terms FreeFormInjective::training_terms(const Tensor& x, const Tensor& context) {
   const auto given = context_for(*core_, context);
   if (options_.volume == "exact") {
-    const auto z = core_->forward_value(x, given);
-    const auto [reconstruction, tangents] = core_->push_inverse(z, unit_tangents(z), given);
-    return {z, reconstruction, half_log_gram(tangents)};
+    const auto [z, log_det] = core_->forward(x, given);
+    return {z, core_->inverse_value(z, given), -log_det};
   }
   const auto probes = probes_for(x);
   const auto surrogate = [&](const Tensor& carried) { return -(probes * carried).sum(-1).mean(0); };
@@ -80,14 +79,11 @@ FreeFormInjective::Terms FreeFormInjective::training_terms(const Tensor& x, cons
   return {z, reconstruction, surrogate(core_->push_forward(at, tangents, given).tangents)};
 }
 
-Tensor FreeFormInjective::validation_volume(const Tensor& z, const Tensor& context, const Tensor& weight) {
+Tensor FreeFormInjective::validation_volume(const Tensor& x, const Tensor& context, const Tensor& weight) {
   // Evenly spread over the batch.
-  const auto step = (z.size(0) + rows_for_volume - 1) / rows_for_volume;
+  const auto step = (x.size(0) + rows_for_volume - 1) / rows_for_volume;
   const auto some = [&](const Tensor& t) { return t.defined() ? t.slice(0, 0, t.size(0), step) : t; };
-  const auto push = [&](const Tensor& points, const Tensor& tangents, const Tensor& given) {
-    return core_->push_inverse(points, tangents, given);
-  };
-  return weighted_mean(with_volume(push, some(z), some(context)).log_det, some(weight));
+  return -weighted_mean(core_->forward(some(x), some(context)).log_det, some(weight));
 }
 
 Tensor FreeFormInjective::loss(const Batch& batch) {
@@ -104,7 +100,7 @@ Tensor FreeFormInjective::loss(const Batch& batch) {
     const auto given = context_for(*core_, batch.context);
     const auto z = core_->forward_value(x, given);
     const auto [likelihood, distance] = total({z, core_->inverse_value(z, given), z.new_zeros({})});
-    return weighted_mean(likelihood + distance, batch.weight) + validation_volume(z, given, batch.weight);
+    return weighted_mean(likelihood + distance, batch.weight) + validation_volume(x, given, batch.weight);
   }
   auto [likelihood, distance] = total(training_terms(x, batch.context));
   if (steps_.defined()) {

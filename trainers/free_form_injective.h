@@ -53,7 +53,7 @@ class FreeFormInjective : public Objective {
     Tensor volume;                  ///< (B), or what has its gradient
   };
   Terms training_terms(const Tensor& x, const Tensor& context);
-  Tensor validation_volume(const Tensor& z, const Tensor& context, const Tensor& weight);
+  Tensor validation_volume(const Tensor& x, const Tensor& context, const Tensor& weight);
   Tensor probes_for(const Tensor& x) const;
 
   FlowPtr flow_;
