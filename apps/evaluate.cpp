@@ -75,6 +75,91 @@ std::vector<int64_t> dequantized_columns(const ModelFile& model) {
   return columns;
 }
 
+/// Begins an object with one value for each row.
+void begin_column(TableWriter& writer, const Wishes& wishes, const Rows& rows, const Column& column,
+                  torch::Dtype dtype) {
+  writer.begin("/" + column.name, {column}, dtype, /*flat=*/true);
+  writer.attribute("/" + column.name, "model", wishes.model);
+  writer.attribute("/" + column.name, "data", rows.name);
+}
+
+void print_rows(const Rows& rows, int64_t count, int64_t features) {
+  check(count > 0, rows.name, ": has no rows to evaluate");
+  std::cout << rows.name << ": " << grouped(count) << " rows x " << features
+            << (features == 1 ? " column\n" : " columns\n");
+}
+
+void print_impossible(const LogLikelihoods& all) {
+  if (all.impossible() > 0)
+    std::cout << "impossible rows     " << grouped(all.impossible()) << " (outside of the support of the model)\n";
+}
+
+/// The log-likelihood of each row under a flow of full dimension.
+int in_space(const Wishes& wishes, Flow& flow, Rows& rows, torch::Dtype dtype) {
+  std::optional<TableWriter> writer;
+  if (!wishes.output.empty()) {
+    writer.emplace(wishes.output);
+    begin_column(*writer, wishes, rows, {.name = "log_prob", .unit = "nats", .discrete = false}, dtype);
+  }
+  LogLikelihoods all;
+  each_log_prob(
+      flow, *rows.stream,
+      [&](const Tensor& log_prob, const Batch& batch) {
+        stop_if_interrupted();
+        all.add(log_prob, batch.weight);
+        if (writer) writer->append(log_prob);
+      },
+      wishes.paths);
+  const auto features = flow.space().size();
+  print_rows(rows, all.rows(), features);
+  if (writer) writer->finish();
+  std::cout << (flow.layers()->traits().random ? "log-likelihood from " : "log-likelihood      ")
+            << number(all.mean(), 7) << " +- " << number(all.standard_error(), 3) << " nats (mean, standard error)\n"
+            << "bits per dimension  " << number(all.bits_per_dimension(features), 7) << '\n';
+  print_impossible(all);
+  if (writer) std::cout << "written             " << wishes.output << ":/log_prob\n";
+  return fine;
+}
+
+/// The density of each row's projection on the manifold of an injective flow, and the row's distance to it.
+int on_manifold(const Wishes& wishes, const ModelFile& model, Flow& flow, Rows& rows, torch::Dtype dtype) {
+  std::optional<TableWriter> writer;
+  if (!wishes.output.empty()) {
+    writer.emplace(wishes.output);
+    writer->begin("/projection", model.columns, dtype);
+    writer->attribute("/projection", "model", wishes.model);
+    writer->attribute("/projection", "data", rows.name);
+  }
+  ManifoldFit all;
+  std::vector<Tensor> log_probs, distances;
+  each_projection(flow, *rows.stream, [&](const Projection& projection, const Batch& batch) {
+    stop_if_interrupted();
+    all.add(projection, batch);
+    if (!writer) return;
+    writer->append(projection.value.flatten(1));
+    log_probs.push_back(projection.log_prob);
+    distances.push_back(projection.distance);
+  });
+  const auto& likelihoods = all.log_likelihoods();
+  const auto features = flow.space().size(), latent = flow.base()->space().size();
+  print_rows(rows, likelihoods.rows(), features);
+  std::cout << "log-likelihood      " << number(likelihoods.mean(), 7) << " +- "
+            << number(likelihoods.standard_error(), 3) << " nats on the manifold of " << latent
+            << (latent == 1 ? " dimension" : " dimensions") << ", of the rows' projections\n"
+            << "reconstruction      " << number(all.reconstruction_error(), 5)
+            << " (mean squared distance of a row to its projection)\n"
+            << "distance            " << number(all.distance(), 5) << " (mean, in the units of the data)\n";
+  print_impossible(likelihoods);
+  if (!writer) return fine;
+  begin_column(*writer, wishes, rows, {.name = "log_prob", .unit = "nats", .discrete = false}, dtype);
+  for (const auto& values : log_probs) writer->append(values);
+  begin_column(*writer, wishes, rows, {.name = "distance", .unit = "", .discrete = false}, dtype);
+  for (const auto& values : distances) writer->append(values);
+  writer->finish();
+  std::cout << "written             " << wishes.output << ":/projection, /log_prob and /distance\n";
+  return fine;
+}
+
 int run(const Command& command, const Wishes& wishes) {
   check(wishes.paths >= 0, "--paths: expected 0 or more, got ", wishes.paths);
   if (!wishes.output.empty()) check_writable(wishes.output);
@@ -90,35 +175,7 @@ int run(const Command& command, const Wishes& wishes) {
   if (const auto noisy = dequantized_columns(model); !noisy.empty())
     rows.stream = dequantized(std::move(rows.stream), noisy, command.common().seed);
 
-  std::optional<TableWriter> writer;
-  if (!wishes.output.empty()) {
-    writer.emplace(wishes.output);
-    writer->begin("/log_prob", {{.name = "log_prob", .unit = "nats", .discrete = false}}, dtype, /*flat=*/true);
-    writer->attribute("/log_prob", "model", wishes.model);
-    writer->attribute("/log_prob", "data", rows.name);
-  }
-  LogLikelihoods all;
-  each_log_prob(
-      *flow, *rows.stream,
-      [&](const Tensor& log_prob, const Batch& batch) {
-        stop_if_interrupted();
-        all.add(log_prob, batch.weight);
-        if (writer) writer->append(log_prob);
-      },
-      wishes.paths);
-  check(all.rows() > 0, rows.name, ": has no rows to evaluate");
-  if (writer) writer->finish();
-
-  const auto features = flow->space().size();
-  std::cout << rows.name << ": " << grouped(all.rows()) << " rows x " << features
-            << (features == 1 ? " column\n" : " columns\n")
-            << (flow->layers()->traits().random ? "log-likelihood from " : "log-likelihood      ")
-            << number(all.mean(), 7) << " +- " << number(all.standard_error(), 3) << " nats (mean, standard error)\n"
-            << "bits per dimension  " << number(all.bits_per_dimension(features), 7) << '\n';
-  if (all.impossible() > 0)
-    std::cout << "impossible rows     " << grouped(all.impossible()) << " (outside of the support of the model)\n";
-  if (writer) std::cout << "written             " << wishes.output << ":/log_prob\n";
-  return fine;
+  return flow->injective() ? on_manifold(wishes, model, *flow, rows, dtype) : in_space(wishes, *flow, rows, dtype);
 }
 
 }  // namespace
@@ -132,7 +189,10 @@ int evaluate(const Arguments& arguments) {
                    "diffeo evaluate model.h5 other.h5 --x /simulated --dtype float64"});
   command.argument("model", wishes.model, "model file");
   command.argument("data", wishes.data, "HDF5 file with the rows; columns are found by name");
-  command.option("output,o", wishes.output, "file to write the log-likelihoods to, one a row, in nats", "FILE");
+  command.option("output,o", wishes.output,
+                 "file to write the log-likelihoods to, one a row, in nats; of an injective flow the projections and "
+                 "distances too",
+                 "FILE");
   command.option("x", wishes.x, "object of the rows; default: /test/x, /x, or the only table", "PATH");
   command.option("context", wishes.context, "object of the context, or columns of the rows; default: as in training");
   command.option("split", wishes.split, "train, valid or test: the rows that training took for this", "NAME");

@@ -48,8 +48,7 @@ Command arguments_of(Wishes& wishes) {
   command.option("output,o", wishes.output, "model file to write; it is a valid model from the first checkpoint on",
                  "FILE");
   command.option("flow,f", wishes.flow,
-                 "a named flow: realnvp, nice, glow, maf, iaf, nsf, nsf-ar, ncsf, snf, ebflow (diffeo inspect --recipes)",
-                 "NAME");
+                 "a named flow: realnvp, nsf, maf, snf, injective, ... (diffeo inspect --recipes)", "NAME");
   command.option("spec", wishes.spec_file, "instead of --flow: JSON file with the spec of a flow", "FILE");
   command.option("objective", wishes.objective,
                  "what training minimises, with its options as NAME:key=value,key=value (diffeo inspect --objectives)",
@@ -238,8 +237,23 @@ void print_summary(const Wishes& wishes, const Splits& splits, const Flow& flow)
 
 constexpr int64_t paths_of_a_test = 20;  // from a row to the base, where layers are random
 
+/// The same for a flow whose density lives on a manifold.
+Json test_on_manifold(Flow& flow, BatchStream& rows) {
+  ManifoldFit all;
+  each_projection(flow, rows, [&](const Projection& projection, const Batch& batch) { all.add(projection, batch); });
+  const auto& likelihoods = all.log_likelihoods();
+  std::cout << "test log-likelihood on the manifold " << number(likelihoods.mean(), 6) << " +- "
+            << number(likelihoods.standard_error(), 2) << " nats, squared distance to it "
+            << number(all.reconstruction_error(), 4) << " (" << grouped(likelihoods.rows()) << " rows)\n";
+  return {{"log_likelihood_on_manifold", likelihoods.mean()},
+          {"standard_error", likelihoods.standard_error()},
+          {"reconstruction_error", all.reconstruction_error()},
+          {"rows", likelihoods.rows()}};
+}
+
 /// Prints and returns the log-likelihood of rows that had no part in training, or a lower bound of it.
 Json test(Flow& flow, BatchStream& rows, int64_t features) {
+  if (flow.injective()) return test_on_manifold(flow, rows);
   LogLikelihoods all;
   const bool random = flow.layers()->traits().random;
   each_log_prob(

@@ -1,10 +1,13 @@
 #include "diffeo/flows/flow.h"
 
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 
 #include "diffeo/flows/score.h"
+#include "diffeo/layers/base/tangents.h"
 #include "diffeo/layers/sequential/sequential.h"
 
 namespace diffeo {
@@ -35,6 +38,20 @@ int64_t inner_context(const Layer& layers, const Distribution& base) {
 LayerPtr as_list(LayerPtr layers) {
   if (dynamic_cast<const Sequential*>(layers.get())) return layers;
   return std::make_shared<Sequential>(std::vector<LayerPtr>{std::move(layers)});
+}
+
+/// Throws Error unless all points are on the manifold that they were projected to, up to a part of their scale.
+void check_on_manifold(const Tensor& x, const Tensor& distance, int64_t event_dimensions) {
+  constexpr double tolerance = 1e-3;
+  if (x.numel() == 0) return;
+  const auto length = x.detach().flatten(-event_dimensions).norm(2, -1);
+  // A point near the origin has no scale of its own.
+  const auto off = distance > tolerance * at::maximum(length, length.square().mean().sqrt());
+  const auto count = off.sum().item<int64_t>();
+  check(count == 0, "flow: log_prob: ", count, " of ", distance.numel(),
+        " points are off the manifold of this injective flow, by up to ", distance.max().item<double>(),
+        " (allowed is ", tolerance,
+        " of their scale); project gives the density at their projections and the distance to them");
 }
 
 }  // namespace
@@ -101,12 +118,31 @@ Scored Flow::to_latent_with_score(const Tensor& x, const Tensor& score, const Te
   return layers_->forward_with_score(x, score, layers_->context_size() > 0 ? embedded(context) : Tensor());
 }
 
-Tensor Flow::evaluate(const Tensor& x, const Tensor& context) {
+Projection Flow::project(const Tensor& x, const Tensor& context) {
+  const auto events = static_cast<int64_t>(space().event.size());
+  if (!injective()) {
+    const auto log_probs = log_prob(x, context);
+    return {x, log_probs, at::zeros_like(log_probs)};
+  }
   const auto inner = embedded(context);
+  const auto for_layers = layers_->context_size() > 0 ? inner : Tensor();
+  const auto [z, log_det] = layers_->forward(x, for_layers);
+  const auto value = inverse_value(*layers_, z, for_layers);
+  const auto log_prob = base_->log_prob(z, base_->context_size() > 0 ? inner : Tensor()) + log_det;
+  return {value, log_prob, (value - x).flatten(-events).norm(2, -1)};
+}
+
+Tensor Flow::evaluate(const Tensor& x, const Tensor& context) {
   const auto traits = layers_->traits();
   check(!traits.random,
         "flow: has random layers, so that its density is an average over paths that nothing evaluates; "
         "log_prob_bound gives a lower bound, draw the weights of paths");
+  if (traits.injective) {
+    const auto projection = project(x, context);
+    check_on_manifold(x, projection.distance.detach(), static_cast<int64_t>(space().event.size()));
+    return projection.log_prob;
+  }
+  const auto inner = embedded(context);
   const auto [z, log_det] = layers_->forward(x, layers_->context_size() > 0 ? inner : Tensor());
   return base_->log_prob(z, base_->context_size() > 0 ? inner : Tensor()) + log_det;
 }

@@ -13,6 +13,13 @@ struct DrawnWithScore {
   Tensor score;     ///< (*batch, *event), d log_prob / d value, without a graph
 };
 
+/// The nearest that an injective flow has to points: where its encoder and decoder take them on its manifold.
+struct Projection {
+  Tensor value;     ///< (*batch, *event), on the manifold
+  Tensor log_prob;  ///< (*batch), nats: the density at `value` with respect to the manifold's d-dimensional volume
+  Tensor distance;  ///< (*batch), Euclidean, from the points to `value`
+};
+
 /// Layers that carry data to a base distribution: data goes forward through the layers.
 ///
 ///   log p(x | c) = log p_base(f(x; e), e) + log|det df/dx|,   e = embedding(c), or c itself
@@ -21,6 +28,10 @@ struct DrawnWithScore {
 /// it. What `draw` gives as log_prob is then that of the path, log p_base(z) - sum of the layers' log_dets from z to x:
 /// for every unnormalised p, exp(log p(x) - log_prob) averages to the integral of p, and it is the importance weight of
 /// x for p (samplers/weighted.h).
+///
+/// With an injective layer the density lives on a manifold of lower dimension. `log_prob` refuses points that are off
+/// it (further than a thousandth of their length or, near to the origin, of the others'); `project` takes any. `draw`
+/// gives points on it with their density there.
 class Flow : public Distribution {
  public:
   /// Throws Error if the layers do not end in the base's space or its contexts differ. Random layers are taken: see
@@ -46,6 +57,11 @@ class Flow : public Distribution {
   DrawnWithScore draw_with_score(at::IntArrayRef batch, const Tensor& context = {});
   /// As to_latent, with the score at z of the density that data have there, given `score`, that of their density at x.
   Scored to_latent_with_score(const Tensor& x, const Tensor& score, const Tensor& context = {});
+
+  /// Points on the manifold of an injective flow, the density there, and how far off the points were. Of a flow of full
+  /// dimension: the points, their density, and 0.
+  Projection project(const Tensor& x, const Tensor& context = {});
+  bool injective() const { return layers_->traits().injective; }
 
   /// What log_prob and to_latent keep of the layers for a backward pass (Memory::normal unless set). A way of running:
   /// neither a spec nor a model file has it.

@@ -1,5 +1,7 @@
 #include "diffeo/flows/likelihood.h"
 
+#include <ATen/ops/ones_like.h>
+
 #include <cmath>
 
 namespace diffeo {
@@ -35,18 +37,47 @@ double LogLikelihoods::bits_per_dimension(int64_t features) const {
   return -mean() / (std::log(2.0) * static_cast<double>(features));
 }
 
-void each_log_prob(Flow& flow, BatchStream& rows,
-                   const std::function<void(const Tensor& log_prob, const Batch& batch)>& sink, int64_t paths) {
+namespace {
+
+/// Calls `body(x, context, batch)` for one batch after another, in evaluation mode and without gradients.
+template <class Body>
+void each_batch(Flow& flow, BatchStream& rows, Body&& body) {
   torch::NoGradGuard no_grad;
   const bool was_training = flow.is_training();
   flow.eval();
   const auto device = flow.tensor_options().device();
-  for (Batch batch; rows.next(batch);) {
-    const auto context = batch.context.defined() ? batch.context.to(device) : batch.context;
-    const auto x = batch.x.to(device);
-    sink((paths > 0 ? flow.log_prob_bound(x, context, paths) : flow.log_prob(x, context)).cpu(), batch);
-  }
+  for (Batch batch; rows.next(batch);)
+    body(batch.x.to(device), batch.context.defined() ? batch.context.to(device) : batch.context, batch);
   flow.train(was_training);
 }
+
+}  // namespace
+
+void each_log_prob(Flow& flow, BatchStream& rows,
+                   const std::function<void(const Tensor& log_prob, const Batch& batch)>& sink, int64_t paths) {
+  each_batch(flow, rows, [&](const Tensor& x, const Tensor& context, const Batch& batch) {
+    sink((paths > 0 ? flow.log_prob_bound(x, context, paths) : flow.log_prob(x, context)).cpu(), batch);
+  });
+}
+
+void each_projection(Flow& flow, BatchStream& rows,
+                     const std::function<void(const Projection& projection, const Batch& batch)>& sink) {
+  each_batch(flow, rows, [&](const Tensor& x, const Tensor& context, const Batch& batch) {
+    const auto [value, log_prob, distance] = flow.project(x, context);
+    sink({value.cpu(), log_prob.cpu(), distance.cpu()}, batch);
+  });
+}
+
+void ManifoldFit::add(const Projection& projection, const Batch& batch) {
+  log_likelihoods_.add(projection.log_prob, batch.weight);
+  const auto distance = projection.distance.to(torch::kFloat64);
+  const auto weight = batch.weight.defined() ? batch.weight.to(torch::kCPU, torch::kFloat64) : at::ones_like(distance);
+  weight_ += weight.sum().item<double>();
+  squares_ += (weight * distance.square()).sum().item<double>();
+  distances_ += (weight * distance).sum().item<double>();
+}
+
+double ManifoldFit::reconstruction_error() const { return squares_ / weight_; }
+double ManifoldFit::distance() const { return distances_ / weight_; }
 
 }  // namespace diffeo

@@ -32,4 +32,22 @@ class LogLikelihoods {
 void each_log_prob(Flow& flow, BatchStream& rows,
                    const std::function<void(const Tensor& log_prob, const Batch& batch)>& sink, int64_t paths = 0);
 
+/// The same for flows with an injective layer: `sink(projection, batch)` with tensors on the CPU.
+void each_projection(Flow& flow, BatchStream& rows,
+                     const std::function<void(const Projection& projection, const Batch& batch)>& sink);
+
+/// What the rows say about an injective flow.
+class ManifoldFit {
+ public:
+  void add(const Projection& projection, const Batch& batch);
+
+  const LogLikelihoods& log_likelihoods() const { return log_likelihoods_; }  ///< on the manifold
+  double reconstruction_error() const;  ///< mean squared distance of a row to its projection, summed over features
+  double distance() const;              ///< mean distance of a row to its projection
+
+ private:
+  LogLikelihoods log_likelihoods_;
+  double weight_ = 0, squares_ = 0, distances_ = 0;
+};
+
 }  // namespace diffeo

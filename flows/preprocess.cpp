@@ -152,6 +152,8 @@ std::pair<Tensor, Tensor> shift_and_scale(const std::string& how, const ColumnSt
     // Where more than half of the rows hold one value, the quartiles meet.
     return {statistics.median, torch::where(half_width > 0, half_width / 0.6744897501960817, statistics.deviation)};
   }
+  if (how == "isotropic")
+    return {statistics.mean, statistics.deviation.square().mean().sqrt().expand_as(statistics.deviation)};
   return {statistics.mean, statistics.deviation};
 }
 
@@ -177,7 +179,7 @@ std::vector<int64_t> dequantized_columns(const PreprocessOptions& options, const
 
 std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vector<Column>& columns,
                                 const Dataset& train) {
-  check_choice("preprocess", options.preprocess, {"standardize", "minmax", "robust", "none"});
+  check_choice("preprocess", options.preprocess, {"standardize", "minmax", "robust", "isotropic", "none"});
   const auto features = static_cast<int64_t>(columns.size());
   const auto noisy = dequantized_columns(options, columns);
   std::vector<Json> layers;

@@ -14,9 +14,10 @@ struct PreprocessOptions {
   static constexpr auto fields() {
     using O = PreprocessOptions;
     return std::tuple{
-        optional("preprocess", &O::preprocess,
-                 "standardize (mean and standard deviation), minmax (to [-1, 1]), robust (median "
-                 "and quartiles) or none"),
+        optional(
+            "preprocess", &O::preprocess,
+            "standardize (mean and standard deviation), minmax (to [-1, 1]), robust (median "
+            "and quartiles), isotropic (mean, and one scale for all columns: distances keep their meaning) or none"),
         optional("transform", &O::transform,
                  "first bend single columns, e.g. energy=log,fraction=logit,percent=logit:0:100; all=... bends all"),
         optional("dequantize", &O::dequantize,

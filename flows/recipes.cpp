@@ -25,7 +25,7 @@ RecipeOptions filled(const std::string& name, const RecipeOptions& given, const 
   std::apply([&](const auto&... field) { (fill(field), ...); }, RecipeOptions::fields());
   at_least(1, "features", options.features);
   at_least(0, "context", options.context);
-  at_least(1, "layers", options.layers);
+  if (standard.layers > 0) at_least(1, "layers", options.layers);
   return options;
 }
 
@@ -307,6 +307,75 @@ Json snf(const RecipeOptions& given) {
   return flow(o, layers);
 }
 
+/// The same for flows onto `latent` of the features, which has no standard value.
+RecipeOptions filled_for_injective(const std::string& name, const RecipeOptions& given, RecipeOptions standard) {
+  if (given.latent == 0)
+    throw SpecError("latent", c10::str(name, " needs the dimension of its manifold: at least 1 and below the ",
+                                       given.features, " features (--latent 2)"));
+  if (given.latent < 0 || given.latent >= given.features)
+    throw SpecError("latent",
+                    c10::str("must be at least 1 and below the ", given.features, " features, got ", given.latent));
+  if (given.context > 0) throw SpecError("context", c10::str("injective flows take none; ", name, " got one"));
+  standard.latent = given.latent;
+  return filled_for_several(name, given, standard);
+}
+
+/// A flow whose base has the dimension of the manifold.
+Json flow_to_latent(const RecipeOptions& o, const Layers& layers) {
+  auto inner = o;
+  inner.features = o.latent;
+  return flow(inner, layers);
+}
+
+Json projection(const RecipeOptions& o) {
+  return {{"type", "project"}, {"features", o.features}, {"latent", o.latent}};
+}
+
+/// An unconstrained encoder and decoder, to be trained by the objective free_form_injective.
+Json injective(const RecipeOptions& given) {
+  const auto o =
+      filled_for_injective("injective", given, {.width = 256, .depth = 3, .net = "residual", .activation = "silu"});
+  const Json net = {{"type", o.net}, {"width", o.width}, {"depth", o.depth}, {"activation", o.activation}};
+  return flow_to_latent(
+      o, {{{"type", "free_form"}, {"features", o.features}, {"latent", o.latent}, {"encoder", net}, {"decoder", net}}});
+}
+
+/// Splines among the latent features; of one, one spline without a network.
+void add_latent_couplings(Layers& layers, const RecipeOptions& o) {
+  auto inner = o;
+  inner.features = o.latent;
+  inner.linear = o.latent > 1 ? "lu" : "none";
+  inner.bins = 8;
+  inner.bound = 5;
+  inner.temperature = std::sqrt(static_cast<double>(o.width));
+  for (int64_t i = 0; i < o.layers; ++i) {
+    add_linear(layers, inner, i);
+    layers.push_back(full_coupling(inner, i, spline_of(inner)));
+  }
+}
+
+/// Affine couplings in R^D, the first d features of what they make, spline couplings in R^d.
+Json rectangular(const RecipeOptions& given) {
+  const auto o = filled_for_injective(
+      "rectangular", given,
+      {.layers = 4, .width = 64, .depth = 2, .net = "mlp", .activation = "silu", .mask = "alternating"});
+  Layers layers;
+  for (int64_t i = 0; i < o.layers; ++i) layers.push_back(affine_coupling(o, i));
+  layers.push_back(projection(o));
+  add_latent_couplings(layers, o);
+  return flow_to_latent(o, layers);
+}
+
+/// A conformal embedding, whose volume is a product of scales, and spline couplings in R^d.
+Json conformal(const RecipeOptions& given) {
+  const auto o = filled_for_injective(
+      "conformal", given,
+      {.layers = 4, .width = 64, .depth = 2, .net = "mlp", .activation = "silu", .mask = "alternating"});
+  Layers layers{{{"type", "conformal"}, {"features", o.features}, {"latent", o.latent}}};
+  add_latent_couplings(layers, o);
+  return flow_to_latent(o, layers);
+}
+
 }  // namespace
 
 const std::vector<Recipe>& all_recipes() {
@@ -326,6 +395,16 @@ const std::vector<Recipe>& all_recipes() {
       {"ncsf", "Circular spline couplings on a torus (Rezende et al. 2020, https://arxiv.org/abs/2002.02428).", ncsf},
       {"ebflow", "Matrices of full rank and smooth rectifiers (Chao et al. 2023, https://arxiv.org/abs/2305.15267).",
        ebflow},
+      {"injective",
+       "Free-form injective flow onto a manifold of dimension latent (Sorrenson et al. 2024, "
+       "https://arxiv.org/abs/2306.01843).",
+       injective, true},
+      {"rectangular",
+       "Rectangular flow: couplings padded with zeros (Caterini et al. 2021, "
+       "https://arxiv.org/abs/2106.01413).",
+       rectangular, true},
+      {"conformal", "Conformal embedding flow (Ross and Cresswell 2021, https://arxiv.org/abs/2106.05275).", conformal,
+       true},
   };
   return all;
 }

@@ -8,6 +8,7 @@ namespace diffeo {
 struct RecipeOptions {
   int64_t features = 0;
   int64_t context = 0;
+  int64_t latent = 0;
   int64_t layers = 0;
   int64_t width = 0;
   int64_t depth = 0;
@@ -28,6 +29,7 @@ struct RecipeOptions {
     return std::tuple{
         required("features", &O::features, "D"),
         optional("context", &O::context, "C, 0 for none"),
+        optional("latent", &O::latent, "d of injective flows: the dimension of the manifold, below D"),
         optional("layers", &O::layers, "number of couplings, autoregressive layers or matrices"),
         optional("width", &O::width, "units in each hidden layer of the conditioners"),
         optional("depth", &O::depth, "hidden layers, or residual blocks"),
@@ -51,6 +53,7 @@ struct RecipeOptions {
 struct Recipe {
   std::string name, summary;
   Json (*write)(const RecipeOptions& options);
+  bool injective = false;  ///< onto a manifold: needs `latent`
 };
 
 /// Every recipe, in the order in which `diffeo inspect --recipes` lists them.

@@ -27,7 +27,11 @@ ObjectivePtr build_objective(const Json& spec, FlowPtr flow) {
   return find_objective(spec).build(spec, std::move(flow));
 }
 
-MaximumLikelihood::MaximumLikelihood(FlowPtr flow, const Options&) : flow_(register_module("flow", std::move(flow))) {}
+MaximumLikelihood::MaximumLikelihood(FlowPtr flow, const Options&) : flow_(register_module("flow", std::move(flow))) {
+  check(!flow_->injective(),
+        "maximum_likelihood: an injective flow gives points off its manifold no density; train it by "
+        "free_form_injective, with volume=exact for maximum likelihood on the manifold");
+}
 
 Tensor MaximumLikelihood::loss(const Batch& batch) {
   return -weighted_mean(flow_->log_prob(batch.x, batch.context), batch.weight);

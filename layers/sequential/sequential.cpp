@@ -45,12 +45,17 @@ Sequential::Sequential(const Options& options) : Sequential(build_all(options.la
 Sequential::Sequential(std::vector<LayerPtr> layers)
     : Layer(fitting(layers).front()->domain(), layers.back()->codomain(), common_context(layers)),
       layers_(std::move(layers)) {
-  for (size_t i = 0; i < layers_.size(); ++i) register_module(std::to_string(i), layers_[i]);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    register_module(std::to_string(i), layers_[i]);
+    const bool narrows = layers_[i]->domain().size() > layers_[i]->codomain().size();
+    if (i > 0 && narrows && layers_[i]->traits().injective) outer_ = i + 1;
+  }
 }
 
 Traits Sequential::traits() const {
   Traits all{.constant_log_det = true};
   for (const auto& layer : layers_) all = all & layer->traits();
+  if (outer_ > 0) all.constant_log_det = false;  // a volume depends on the tangents, which turn from point to point
   return all;
 }
 
@@ -62,25 +67,37 @@ Json Sequential::spec() const {
 
 Mapped Sequential::map(const Tensor& x, const Tensor& context) {
   // The backward pass runs outside of a guard's scope: what it computes again would have all log_dets.
-  if (memory_ != Memory::normal && at::GradMode::is_enabled() && ConstantLogDetGuard::current() == nullptr)
+  if (memory_ != Memory::normal && outer_ == 0 && at::GradMode::is_enabled() &&
+      ConstantLogDetGuard::current() == nullptr)
     return recomputing(layers_, x, context, memory_, inexact_);
-  auto [value, log_det] = layers_.front()->forward(x, context_for(*layers_.front(), context));
-  for (size_t i = 1; i < layers_.size(); ++i) {
-    const auto step = layers_[i]->forward(value, context_for(*layers_[i], context));
-    value = step.value;
-    log_det = log_det + step.log_det;
+  size_t first = 1;
+  Mapped all;
+  if (outer_ > 0) {
+    all.value = x;
+    for (first = 0; first < outer_; ++first)
+      all.value = diffeo::forward_value(*layers_[first], all.value, context_for(*layers_[first], context));
+    all.log_det = -immersed(all.value, context).log_det;
+  } else {
+    all = layers_.front()->forward(x, context_for(*layers_.front(), context));
   }
-  return {value, log_det};
+  for (size_t i = first; i < layers_.size(); ++i) {
+    const auto step = layers_[i]->forward(all.value, context_for(*layers_[i], context));
+    all.value = step.value;
+    all.log_det = all.log_det + step.log_det;
+  }
+  return all;
 }
 
 Mapped Sequential::unmap(const Tensor& y, const Tensor& context) {
-  auto [value, log_det] = layers_.back()->inverse(y, context_for(*layers_.back(), context));
-  for (size_t i = layers_.size() - 1; i-- > 0;) {
-    const auto step = layers_[i]->inverse(value, context_for(*layers_[i], context));
-    value = step.value;
-    log_det = log_det + step.log_det;
+  Mapped all{y, {}};
+  for (size_t i = layers_.size(); i-- > outer_;) {
+    const auto step = layers_[i]->inverse(all.value, context_for(*layers_[i], context));
+    all.value = step.value;
+    all.log_det = all.log_det.defined() ? all.log_det + step.log_det : step.log_det;
   }
-  return {value, log_det};
+  if (outer_ == 0) return all;
+  const auto [value, volume] = immersed(all.value, context);
+  return {value, all.log_det.defined() ? all.log_det + volume : volume};
 }
 
 Scored Sequential::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
@@ -97,9 +114,57 @@ Scored Sequential::carry_score(const Tensor& points, const Tensor& score, const 
   return here;
 }
 
-DIFFEO_LAYER(sequential, Sequential, "Layers one after another.", "y = f_n(... f_1(x)), log|det| = sum of theirs", "those of its layers",
+Mapped Sequential::immersed(const Tensor& z, const Tensor& context) {
+  const auto push = [&](const Tensor& points, const Tensor& tangents, const Tensor& given) {
+    Pushed pushed{points, tangents};
+    for (size_t i = outer_; i-- > 0;)
+      pushed = diffeo::push_inverse(*layers_[i], pushed.value, pushed.tangents, context_for(*layers_[i], given));
+    return pushed;
+  };
+  return with_volume(push, z, context);
+}
+
+Tensor Sequential::forward_value(const Tensor& x, const Tensor& context) {
+  auto value = x;
+  for (const auto& layer : layers_) value = diffeo::forward_value(*layer, value, context_for(*layer, context));
+  return value;
+}
+
+Tensor Sequential::inverse_value(const Tensor& y, const Tensor& context) {
+  auto value = y;
+  for (size_t i = layers_.size(); i-- > 0;)
+    value = diffeo::inverse_value(*layers_[i], value, context_for(*layers_[i], context));
+  return value;
+}
+
+Pushed Sequential::push_forward(const Tensor& x, const Tensor& tangents, const Tensor& context) {
+  Pushed pushed{x, tangents};
+  for (const auto& layer : layers_)
+    pushed = diffeo::push_forward(*layer, pushed.value, pushed.tangents, context_for(*layer, context));
+  return pushed;
+}
+
+Pushed Sequential::push_inverse(const Tensor& y, const Tensor& tangents, const Tensor& context) {
+  Pushed pushed{y, tangents};
+  for (size_t i = layers_.size(); i-- > 0;)
+    pushed = diffeo::push_inverse(*layers_[i], pushed.value, pushed.tangents, context_for(*layers_[i], context));
+  return pushed;
+}
+
+DIFFEO_LAYER(sequential, Sequential, "Layers one after another.",
+    "y = f_n(... f_1(x)), log|det| = sum of theirs; with an injective layer, -1/2 log det J^T J of all up to it",
+    "those of its layers; with an injective layer, d tangents through the inverses of the layers up to it",
     {"couplings", Json::parse(R"({"layers": [
        {"type": "coupling", "features": 3, "context": 2, "net": {"width": 8}},
-       {"type": "coupling", "features": 3, "flip": true, "net": {"width": 8}}]})")});
+       {"type": "coupling", "features": 3, "flip": true, "net": {"width": 8}}]})")},
+    {"rectangular", Json::parse(R"({"layers": [
+       {"type": "coupling", "features": 3, "flip": true, "net": {"width": 8, "activation": "tanh"}},
+       {"type": "coupling", "features": 3, "net": {"width": 8, "activation": "tanh"}},
+       {"type": "project", "features": 3, "latent": 2},
+       {"type": "coupling", "features": 2, "net": {"width": 8, "activation": "tanh"}}]})")},
+    {"standardized_free_form", Json::parse(R"({"layers": [
+       {"type": "standardize", "features": 3, "shift": [0.1, -2.0, 3.0], "scale": [0.5, 3.0, 0.7]},
+       {"type": "free_form", "features": 3, "latent": 1, "encoder": {"width": 8}, "decoder": {"width": 8}},
+       {"type": "elementwise", "features": 1, "map": {"type": "affine"}}]})")});
 
 }  // namespace diffeo
