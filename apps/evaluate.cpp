@@ -1,3 +1,4 @@
+#include <cmath>
 #include <iostream>
 
 #include "diffeo/apps/command.h"
@@ -102,22 +103,30 @@ int in_space(const Wishes& wishes, Flow& flow, Rows& rows, torch::Dtype dtype) {
     begin_column(*writer, wishes, rows, {.name = "log_prob", .unit = "nats", .discrete = false}, dtype);
   }
   LogLikelihoods all;
+  std::vector<Tensor> kept;
   each_log_prob(
       flow, *rows.stream,
       [&](const Tensor& log_prob, const Batch& batch) {
         stop_if_interrupted();
         all.add(log_prob, batch.weight);
-        if (writer) writer->append(log_prob);
+        if (!writer) return;
+        writer->append(log_prob);
+        kept.push_back(log_prob);
       },
       wishes.paths);
   const auto features = flow.space().size();
   print_rows(rows, all.rows(), features);
-  if (writer) writer->finish();
+  if (writer) {
+    writer->begin("/bits_per_dimension", {{.name = "bits_per_dimension", .unit = "bits", .discrete = false}}, dtype,
+                  /*flat=*/true);
+    for (const auto& log_prob : kept) writer->append(log_prob / (-std::log(2.0) * static_cast<double>(features)));
+    writer->finish();
+  }
   std::cout << (flow.layers()->traits().random ? "log-likelihood from " : "log-likelihood      ")
             << number(all.mean(), 7) << " +- " << number(all.standard_error(), 3) << " nats (mean, standard error)\n"
             << "bits per dimension  " << number(all.bits_per_dimension(features), 7) << '\n';
   print_impossible(all);
-  if (writer) std::cout << "written             " << wishes.output << ":/log_prob\n";
+  if (writer) std::cout << "written             " << wishes.output << ":/log_prob and /bits_per_dimension\n";
   return fine;
 }
 
@@ -184,14 +193,15 @@ int evaluate(const Arguments& arguments) {
   Wishes wishes;
   Command command("evaluate", "log-likelihood of each row of a table", "MODEL.h5 DATA.h5 [-o OUT.h5]",
                   {"diffeo evaluate model.h5 moons.h5                     # the stored test rows, or the only table",
-                   "diffeo evaluate model.h5 moons.h5 -o test.h5          # the log-likelihoods too, as /log_prob",
+                   "diffeo evaluate model.h5 moons.h5 -o test.h5          # each row's log-likelihood, /log_prob, and "
+                   "bits per dimension",
                    "diffeo evaluate model.h5 events.h5 --split valid      # the same rows that training validated on",
                    "diffeo evaluate model.h5 other.h5 --x /simulated --dtype float64"});
   command.argument("model", wishes.model, "model file");
   command.argument("data", wishes.data, "HDF5 file with the rows; columns are found by name");
   command.option("output,o", wishes.output,
-                 "file to write the log-likelihoods to, one a row, in nats; of an injective flow the projections and "
-                 "distances too",
+                 "file to write each row's log-likelihood (nats) and bits per dimension to; of an injective flow the "
+                 "projections and distances too",
                  "FILE");
   command.option("x", wishes.x, "object of the rows; default: /test/x, /x, or the only table", "PATH");
   command.option("context", wishes.context, "object of the context, or columns of the rows; default: as in training");

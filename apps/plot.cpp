@@ -9,21 +9,24 @@ int plot(const Arguments& arguments) {
   std::string kind;
   Command command(
       "plot", "draw data, samples, densities and training curves",
-      "corner|density|history|loglik FILES... -o PICTURE.png",
+      "corner|density|history|loglik|images|interpolation FILES... -o PICTURE.png",
       {"diffeo plot corner moons.h5 samples.h5 -o corner.png   # data against samples, each pair of columns",
        "diffeo plot corner magic.h5 --columns fLength,fWidth,fSize -o columns.pdf",
        "diffeo plot density model.h5 -o density.png            # of a flow in one or two dimensions",
        "diffeo plot history model.h5 -o history.svg            # loss over the steps of training",
-       "diffeo plot loglik test.h5 other.h5 -o loglik.png      # log-likelihoods that evaluate wrote"});
-  command.argument("kind", kind, "corner, density, history or loglik");
+       "diffeo plot loglik test.h5 other.h5 -o loglik.png      # log-likelihoods that evaluate wrote",
+       "diffeo plot images samples.h5 --grid 6,10 -o grid.png  # rows that are images, of data or samples",
+       "diffeo plot interpolation model.h5 faces.h5 -o way.png # from image to image through latent space"});
+  command.argument("kind", kind, "corner, density, history, loglik, images or interpolation");
   command.argument("files", options.files,
                    "what to draw: tables for corner (the first is the data), models for density and "
-                   "history, output of evaluate for loglik");
-  command.option("output,o", options.output, "the picture; .png, .svg or .pdf", "FILE");
+                   "history, output of evaluate for loglik, a table for images, a model and a table for "
+                   "interpolation");
+  command.option("output,o", options.output, "the picture; .png, .svg or .pdf (images: .png)", "FILE");
   command.options("of the picture", options);
   if (!command.parse(arguments)) return fine;
   command.require("output", "-o picture.png");
-  check_choice("kind", kind, {"corner", "density", "history", "loglik"});
+  check_choice("kind", kind, {"corner", "density", "history", "loglik", "images", "interpolation"});
   check(options.rows > 0, "--rows: expected 1 or more, got ", options.rows);
   check(options.bins >= 0 && options.bins <= 1000, "--bins: expected a number between 0 and 1000, got ", options.bins);
   if (kind == "corner")
@@ -32,8 +35,12 @@ int plot(const Arguments& arguments) {
     plot_density(options, command.device());
   else if (kind == "history")
     plot_history(options);
-  else
+  else if (kind == "loglik")
     plot_loglik(options);
+  else if (kind == "images")
+    plot_images(options);
+  else
+    plot_interpolation(options, command.device());
   std::printf("%s\n", options.output.c_str());
   return fine;
 }

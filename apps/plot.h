@@ -11,7 +11,10 @@ struct PlotOptions {
   std::string output, object, title;
   std::vector<std::string> columns;
   std::vector<double> context_row;
-  int64_t rows = 50000, bins = 0;
+  int64_t rows = 50000, bins = 0, magnify = 0;
+  std::vector<int64_t> grid{8, 8}, image;
+  std::string layout;
+  std::vector<double> range{0, 255};
   static constexpr auto fields() {
     using O = PlotOptions;
     return std::tuple{optional("object", &O::object, "object of the tables; empty: /x, /train/x or the only one"),
@@ -19,7 +22,12 @@ struct PlotOptions {
                       optional("rows", &O::rows, "at most this many rows of each file, spread evenly"),
                       optional("bins", &O::bins, "bins of a histogram; 0: chosen from the number of rows"),
                       optional("context_row", &O::context_row, "context at which a conditional density is drawn"),
-                      optional("title", &O::title, "title of the picture")};
+                      optional("title", &O::title, "title of the picture"),
+                      optional("grid", &O::grid, "ROWS,COLUMNS of images; of an interpolation: pairs and steps"),
+                      optional("image", &O::image, "C,H,W of rows that are images; where the data say it: theirs"),
+                      optional("layout", &O::layout, "of images in rows: nchw or nhwc; where the data say it: theirs"),
+                      optional("range", &O::range, "values of images that are black and white"),
+                      optional("magnify", &O::magnify, "pixels of the picture for one of an image; 0: up to 4")};
   }
 };
 
@@ -27,6 +35,9 @@ void plot_corner(const PlotOptions& options);
 void plot_density(const PlotOptions& options, torch::Device device);
 void plot_history(const PlotOptions& options);
 void plot_loglik(const PlotOptions& options);
+/// A grid of the first images of a table, or of what a flow makes of points between pairs of them in latent space.
+void plot_images(const PlotOptions& options);
+void plot_interpolation(const PlotOptions& options, torch::Device device);
 
 /// At most `rows` rows, spread evenly over a table, in float64.
 Table thinned(const TableSource& source, int64_t rows);

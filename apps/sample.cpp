@@ -6,6 +6,7 @@
 #include "diffeo/apps/signals.h"
 #include "diffeo/apps/tables.h"
 #include "diffeo/apps/text.h"
+#include "diffeo/data/image_rows.h"
 #include "diffeo/flows/energy.h"
 #include "diffeo/flows/model.h"
 #include "diffeo/samplers/annealed_langevin.h"
@@ -116,6 +117,13 @@ int run(const Command& command, const Wishes& wishes) {
   TableWriter writer(wishes.output);
   writer.begin("/x", columns_of(model, *flow), dtype);
   writer.attribute("/x", "model", wishes.model);
+  if (model.metadata.contains("image")) {
+    // As tables state it, so that the samples are read as images again.
+    const auto images = read<ImageRows>(model.metadata["image"], wishes.model + ": metadata/image");
+    const auto& shape = images.shape;
+    writer.attribute("/x", "image_shape",
+                     images.layout == "nhwc" ? std::vector<int64_t>{shape[1], shape[2], shape[0]} : shape);
+  }
   writer.attribute("/x", "seed", std::to_string(command.common().seed));
   torch::NoGradGuard no_grad;
   int64_t broken = 0;

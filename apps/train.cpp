@@ -11,6 +11,8 @@
 #include "diffeo/apps/text.h"
 #include "diffeo/apps/train_target.h"
 #include "diffeo/data/dequantize.h"
+#include "diffeo/data/image_rows.h"
+#include "diffeo/flows/image_recipes.h"
 #include "diffeo/flows/likelihood.h"
 #include "diffeo/flows/model.h"
 #include "diffeo/flows/preprocess.h"
@@ -48,7 +50,7 @@ Command arguments_of(Wishes& wishes) {
   command.option("output,o", wishes.output, "model file to write; it is a valid model from the first checkpoint on",
                  "FILE");
   command.option("flow,f", wishes.flow,
-                 "a named flow: realnvp, nsf, maf, snf, injective, ... (diffeo inspect --recipes)", "NAME");
+                 "a named flow: realnvp, nsf, maf, snf, injective, eiw, ... (diffeo inspect --recipes)", "NAME");
   command.option("spec", wishes.spec_file, "instead of --flow: JSON file with the spec of a flow", "FILE");
   command.option("objective", wishes.objective,
                  "what training minimises, with its options as NAME:key=value,key=value (diffeo inspect --objectives)",
@@ -109,6 +111,39 @@ std::optional<ModelFile> earlier_run(const Wishes& wishes) {
   return std::nullopt;
 }
 
+bool of_images(const Wishes& wishes) {
+  return std::any_of(all_recipes().begin(), all_recipes().end(),
+                     [&](const Recipe& recipe) { return recipe.images && recipe.name == wishes.flow; });
+}
+
+/// How images lie in the rows, as the user or the file says; nothing where they are none. Throws Error if that is not
+/// clear or does not fit the columns.
+std::optional<ImageRows> images_of(const Wishes& wishes, const Splits& splits) {
+  const auto columns = static_cast<int64_t>(splits.columns.size());
+  std::optional<ImageRows> images;
+  if (!wishes.recipe.image.empty()) {
+    check(wishes.recipe.image.size() == 3, "--image: expected C,H,W, got ", Json(wishes.recipe.image).dump());
+    images = ImageRows{.shape = wishes.recipe.image};
+  } else {
+    images = image_rows(wishes.data.file, splits.image_shape);
+  }
+  if (!images) return std::nullopt;
+  if (!wishes.recipe.layout.empty()) images->layout = wishes.recipe.layout;
+  check_choice("--layout", images->layout, {"nchw", "nhwc"});
+  check(images->size() == columns, wishes.data.file, ": images of shape [", c10::Join(", ", images->shape), "] have ",
+        images->size(), " values, but the data have ", columns, " columns");
+  return images;
+}
+
+/// The same for what is only noted: nothing where it is not clear.
+std::optional<ImageRows> images_if_clear(const Wishes& wishes, const Splits& splits) {
+  try {
+    return images_of(wishes, splits);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 /// The flow that the user asked for, before anything stands in front of it.
 Json flow_of(const Wishes& wishes, const Splits& splits) {
   const auto columns = static_cast<int64_t>(splits.columns.size());
@@ -117,6 +152,8 @@ Json flow_of(const Wishes& wishes, const Splits& splits) {
     auto options = wishes.recipe;
     options.features = columns;
     options.context = context;
+    if (of_images(wishes))
+      if (const auto images = images_of(wishes, splits)) options.image = images->shape, options.layout = images->layout;
     return within("--flow " + wishes.flow, [&] {
       const auto spec = recipe(wishes.flow, options);
       build_flow(spec);  // a mistake in an option shows here, with its place in this spec
@@ -136,6 +173,7 @@ Json flow_of(const Wishes& wishes, const Splits& splits) {
 Json spec_of(const Wishes& wishes, const Splits& splits) {
   auto spec = flow_of(wishes, splits);
   auto how = wishes.preprocess;
+  if (!wishes.preprocess_chosen && of_images(wishes)) how.preprocess = "shared";
   // A flow on angles or on a box takes its columns as they are, unless the user says otherwise, and so does one with
   // stochastic layers: the densities that they move at are those of the columns.
   const auto flow = build_flow(spec);
@@ -143,6 +181,12 @@ Json spec_of(const Wishes& wishes, const Splits& splits) {
   if (!wishes.preprocess_chosen && (!domain.same_as(Space::reals(domain.size())) || flow->layers()->traits().random))
     how.preprocess = "none";
   auto layers = preprocessing(how, splits.columns, *splits.train);
+  if (learns_noise(how)) {
+    const auto images = images_of(wishes, splits);
+    check(images.has_value(), "--dequantize variational: ", wishes.data.file,
+          " does not say that its rows are images; give their shape with --image C,H,W");
+    layers.insert(layers.begin(), image_dequantization(*images));
+  }
   for (const auto& layer : spec["layers"]) layers.push_back(layer);
   spec["layers"] = layers;
   return spec;
@@ -157,28 +201,35 @@ ModelFile description(const Wishes& wishes, const Splits& splits, const Json& sp
   Json noisy = Json::array();
   for (const auto column : dequantized_columns(wishes.preprocess, splits.columns))
     noisy.push_back(splits.columns[column].name);
-  model.metadata = {{"program", "diffeo " DIFFEO_VERSION},
-                    {"flow", wishes.spec_file.empty() ? wishes.flow : wishes.spec_file},
-                    {"objective", wishes.objective_spec},
-                    {"dtype", name_of(dtype)},
-                    {"data", write(wishes.data)},
-                    {"fit", write(wishes.fit)},
-                    {"noise", wishes.preprocess.noise},
-                    {"dequantized", noisy},
-                    {"finished", false}};
+  model.metadata = {
+      {"program", "diffeo " DIFFEO_VERSION}, {"flow", wishes.spec_file.empty() ? wishes.flow : wishes.spec_file},
+      {"objective", wishes.objective_spec},  {"dtype", name_of(dtype)},
+      {"data", write(wishes.data)},          {"fit", write(wishes.fit)},
+      {"noise", wishes.preprocess.noise},    {"dequantized", noisy},
+      {"flip", wishes.preprocess.flip},      {"finished", false}};
+  if (const auto images = images_if_clear(wishes, splits)) model.metadata["image"] = write(*images);
   return model;
 }
 
 /// Warnings about the data, but not that a column should be dequantised, or is constant, if it is dequantised: noise
 /// makes it vary.
-void print_warnings(const Splits& splits, const std::vector<int64_t>& noisy) {
+void print_warnings(const Splits& splits, const std::vector<int64_t>& noisy, bool all_noisy) {
+  constexpr int64_t most = 10;  // images have hundreds of columns, and all the same to say of them
+  std::set<std::string> settled;
+  const auto settle = [&](size_t i) {
+    const auto column = "column '" + splits.columns[i].name + "' ";
+    settled.insert({column + "holds whole numbers only", column + "is constant"});
+  };
+  for (const auto column : noisy) settle(static_cast<size_t>(column));
+  for (size_t i = 0; i < splits.columns.size() && all_noisy; ++i) settle(i);
+  int64_t printed = 0;
   for (const auto& warning : splits.warnings) {
-    const bool settled = std::any_of(noisy.begin(), noisy.end(), [&](int64_t i) {
-      const auto column = "column '" + splits.columns[i].name + "' ";
-      return warning.starts_with(column + "holds whole numbers only") || warning.starts_with(column + "is constant");
-    });
-    if (!settled) warn("train", warning);
+    // The first of those that are not greater begins it, if any does.
+    const auto after = settled.upper_bound(warning);
+    if (after != settled.begin() && warning.starts_with(*std::prev(after))) continue;
+    if (++printed <= most) warn("train", warning);
   }
+  if (printed > most) warn("train", c10::str("and ", printed - most, " more such warnings"));
 }
 
 void check_same_run(const ModelFile& earlier, const ModelFile& now, const std::string& file) {
@@ -194,6 +245,7 @@ void check_same_run(const ModelFile& earlier, const ModelFile& now, const std::s
   if (earlier.metadata.value("dequantized", Json()) != now.metadata["dequantized"]) different("another --dequantize");
   if (earlier.metadata.value("objective", Json()) != now.metadata["objective"]) different("another --objective");
   if (earlier.metadata.value("noise", 0.0) != now.metadata["noise"].get<double>()) different("another --noise");
+  if (earlier.metadata.value("flip", false) != now.metadata["flip"].get<bool>()) different("another --flip");
   if (earlier.metadata.value("dtype", Json()) != now.metadata["dtype"]) different("another --dtype");
   if (earlier.spec != now.spec) different("another flow, or other data");
 }
@@ -274,13 +326,19 @@ int run(const Command& command, Wishes& wishes) {
   stop_if_interrupted();
   check(splits.train && splits.train->rows() > 0, wishes.data.file, ": no rows to train on");
   const auto noisy = dequantized_columns(wishes.preprocess, splits.columns);
-  print_warnings(splits, noisy);
+  print_warnings(splits, noisy, learns_noise(wishes.preprocess));
   if (wishes.draws_own_points) wishes.preprocess.preprocess = "none";
   const bool may_end_early = splits.valid && !wishes.draws_own_points;
   if (wishes.fit.epochs == 100 && !command.given("epochs") && !command.given("patience") && may_end_early)
     wishes.fit.patience = 10;
 
   auto model = description(wishes, splits, spec_of(wishes, splits), dtype);
+  if (wishes.preprocess.flip) {
+    const auto images = images_of(wishes, splits);
+    check(images.has_value(), "--flip: ", wishes.data.file,
+          " does not say that its rows are images; give their shape with --image C,H,W");
+    splits.train = flipped(splits.train, *images);
+  }
   at::manual_seed(command.common().seed);  // nothing that was read above may change the first weights
   auto flow = build_flow(model.spec);
   model.spec = flow->spec();

@@ -847,6 +847,9 @@ void Object::set_attribute(const std::string& name, const Json& value) {
     const auto text = value.get<std::string>();
     const char* const pointer = text.c_str();
     store(utf8_type(), {}, &pointer);
+  } else if (value.is_array() && !value.empty() && value[0].is_number_integer()) {
+    const auto numbers = value.get<std::vector<int64_t>>();
+    store(element_type(at::kLong), {static_cast<int64_t>(numbers.size())}, numbers.data());
   } else if (value.is_array()) {
     const auto texts = value.get<std::vector<std::string>>();
     store(utf8_type(), {static_cast<int64_t>(texts.size())}, pointers_to(texts).data());

@@ -80,6 +80,7 @@ RowTables::RowTables(const RowSources& sources, torch::Dtype dtype) : dtype_(dty
   auto points = std::make_unique<TableReader>(sources.x);
   columns_ = points->columns();
   rows_ = points->rows();
+  image_shape_ = points->image_shape();
   const auto width = static_cast<int64_t>(columns_.size());
   // One reader for all floating-point columns of one table, so that its chunks are unpacked once.
   auto together = sources.x;

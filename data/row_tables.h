@@ -28,6 +28,7 @@ class RowTables {
   int64_t blocks() const { return (rows_ + block_rows_ - 1) / block_rows_; }
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<Column>& context_columns() const { return context_columns_; }
+  const std::vector<int64_t>& image_shape() const { return image_shape_; }  ///< of the points, as TableInfo has it
   const std::string& where() const { return tables_.front().reader->where(); }
 
   /// The rows of a block, unchecked.
@@ -51,6 +52,7 @@ class RowTables {
   torch::Dtype dtype_;
   std::vector<Opened> tables_;
   std::vector<Column> columns_, context_columns_;
+  std::vector<int64_t> image_shape_;
   int64_t rows_ = 0, row_bytes_ = 0, block_rows_ = 1;
 };
 

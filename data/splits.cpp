@@ -252,6 +252,7 @@ Splits load_splits(const DataOptions& options, torch::Dtype dtype) {
                 .test = {},
                 .columns = train.columns(),
                 .context_columns = train.context_columns(),
+                .image_shape = train.image_shape(),
                 .warnings = {}};
   Loader loader(options, dtype, bytes > static_cast<double>(options.memory_mb) * (1 << 20));
   const auto where = train.where();

@@ -41,6 +41,7 @@ struct DataOptions {
 struct Splits {
   DatasetPtr train, valid, test;
   std::vector<Column> columns, context_columns;
+  std::vector<int64_t> image_shape;   ///< of rows that are images, as stored (image_rows.h); empty for others
   std::vector<std::string> warnings;  ///< constant columns, discrete columns, dropped rows: one line each
 };
 

@@ -43,6 +43,9 @@ struct TableInfo {
   int64_t rows = 0;
   std::vector<Column> columns;
   std::string dtype;  ///< as stored: "float32", "int64 (big endian)", ...
+  /// Of rows that are images, as stored: the attribute `image_shape` of the dataset, its group or the file, or the
+  /// shape of a row of several dimensions. Empty where there is neither, or where only some columns are read.
+  std::vector<int64_t> image_shape;
 };
 
 /// Reads rows [begin, end) (all by default) of a table as `dtype`: float32, float64 or, where all columns are discrete,
@@ -73,8 +76,8 @@ class TableWriter {
   void begin(const std::string& object, const std::vector<Column>& columns, torch::Dtype dtype, bool flat = false);
   /// Appends rows (n, D), or (n) if flat, to the dataset begun last.
   void append(const Tensor& rows);
-  /// Sets a string attribute on an object ("/" for the file).
-  void attribute(const std::string& object, const std::string& name, const std::string& value);
+  /// Sets an attribute on an object ("/" for the file): a string, a number, or a list of strings or integers.
+  void attribute(const std::string& object, const std::string& name, const Json& value);
   /// Flushes to disk and renames. Throws Error if the disk is full.
   void finish();
 

@@ -166,6 +166,22 @@ void TableReader::open(const Object& root, Object object, const std::vector<std:
     kind_ = parts_[0].compound ? "compound" : "dataset";
   }
   choose(wanted);
+  if (kind_ == "dataset" && columns_ == all_columns_) find_image_shape(root);
+}
+
+void TableReader::find_image_shape(const Object& root) {
+  for (auto path = object_; image_shape_.empty(); path = path.substr(0, path.rfind('/'))) {
+    Json stated;
+    try {
+      stated = root.open(path.empty() ? "/" : path).attribute("image_shape");
+    } catch (const Error&) {  // the table itself may be sound
+    }
+    if (stated.is_array() &&
+        std::all_of(stated.begin(), stated.end(), [](const Json& side) { return side.is_number_integer(); }))
+      image_shape_ = stated.get<std::vector<int64_t>>();
+    if (path.empty()) break;
+  }
+  if (image_shape_.empty() && event_shape_.size() > 1) image_shape_ = event_shape_;
 }
 
 void TableReader::add_dataset(const Object& root, Object dataset) {
@@ -279,7 +295,7 @@ void TableReader::choose(const std::vector<std::string>& wanted) {
     event_shape_ = {static_cast<int64_t>(columns_.size())};
 }
 
-TableInfo TableReader::info() const { return {object_, kind_, rows_, columns_, dtype_}; }
+TableInfo TableReader::info() const { return {object_, kind_, rows_, columns_, dtype_, image_shape_}; }
 
 Tensor TableReader::read(int64_t begin, int64_t end, torch::Dtype dtype) const {
   check(0 <= begin && begin <= end && end <= rows_, where_, ": rows ", begin, " to ", end, " of ", rows_,

@@ -20,6 +20,7 @@ class TableReader {
   int64_t rows() const { return rows_; }
   int64_t chunk_rows() const { return chunk_rows_; }  ///< pieces of a multiple of this are read fastest
   const std::vector<int64_t>& event_shape() const { return event_shape_; }
+  const std::vector<int64_t>& image_shape() const { return image_shape_; }  ///< as TableInfo has it
   TableInfo info() const;
   bool flat() const { return parts_.size() == 1 && parts_[0].shape.size() == 1 && all_columns_.size() == 1; }  ///< (N)
 
@@ -49,6 +50,7 @@ class TableReader {
   };
 
   void open(const hdf5::Object& root, hdf5::Object object, const std::vector<std::string>& wanted);
+  void find_image_shape(const hdf5::Object& root);
   void add_dataset(const hdf5::Object& root, hdf5::Object dataset);
   void add_group(const hdf5::Object& root, const hdf5::Object& group, const std::vector<std::string>& wanted);
   void choose(const std::vector<std::string>& wanted);
@@ -58,7 +60,7 @@ class TableReader {
   std::string file_, object_, where_, kind_, dtype_;
   std::vector<Part> parts_;
   std::vector<Column> all_columns_, columns_;
-  std::vector<int64_t> event_shape_;
+  std::vector<int64_t> event_shape_, image_shape_;
   std::vector<int64_t> order_;  ///< where each chosen column stands among those read
   int64_t rows_ = 0, chunk_rows_ = 1;
 };

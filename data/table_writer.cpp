@@ -85,7 +85,7 @@ void TableWriter::append(const Tensor& rows) {
   state.rows += added;
 }
 
-void TableWriter::attribute(const std::string& object, const std::string& name, const std::string& value) {
+void TableWriter::attribute(const std::string& object, const std::string& name, const Json& value) {
   state_->file.root().open(object).set_attribute(name, value);
 }
 

@@ -154,7 +154,28 @@ std::pair<Tensor, Tensor> shift_and_scale(const std::string& how, const ColumnSt
   }
   if (how == "isotropic")
     return {statistics.mean, statistics.deviation.square().mean().sqrt().expand_as(statistics.deviation)};
+  if (how == "shared") {
+    const auto mean = statistics.mean.mean();
+    const auto variance = (statistics.deviation.square() + (statistics.mean - mean).square()).mean();
+    return {mean.expand_as(statistics.mean), variance.sqrt().expand_as(statistics.mean)};
+  }
   return {statistics.mean, statistics.deviation};
+}
+
+/// logit(a + (1 - 2 a) x / 256) of values of 8 bits with noise in [0, 1), as Dinh et al. 2017, section 4.1, have it.
+Json eight_bit_logit(const std::vector<Column>& columns, const ColumnStatistics& statistics) {
+  constexpr double margin = 0.05, values = 256, beyond = margin / (1 - 2 * margin) * values;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const auto lower = statistics.lower[at].item<double>(), upper = statistics.upper[at].item<double>();
+    check(lower >= 0 && upper <= values, "preprocess: logit is for values of 8 bits, 0 to 255, but column '",
+          columns[i].name, "' has ", lower < 0 ? lower : upper);
+  }
+  return {{"type", "transform"},
+          {"features", columns.size()},
+          {"kinds", std::vector<std::string>(columns.size(), "logit")},
+          {"lower", std::vector<double>(columns.size(), -beyond)},
+          {"upper", std::vector<double>(columns.size(), values + beyond)}};
 }
 
 std::vector<double> numbers(const Tensor& tensor) {
@@ -163,7 +184,15 @@ std::vector<double> numbers(const Tensor& tensor) {
 
 }  // namespace
 
+bool learns_noise(const PreprocessOptions& options) {
+  const bool learned =
+      std::find(options.dequantize.begin(), options.dequantize.end(), "variational") != options.dequantize.end();
+  check(!learned || options.dequantize.size() == 1, "dequantize: variational is for all columns and stands alone");
+  return learned;
+}
+
 std::vector<int64_t> dequantized_columns(const PreprocessOptions& options, const std::vector<Column>& columns) {
+  if (learns_noise(options)) return {};
   std::set<int64_t> chosen;
   for (const auto& name : options.dequantize) {
     if (name != "all") {
@@ -179,7 +208,8 @@ std::vector<int64_t> dequantized_columns(const PreprocessOptions& options, const
 
 std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vector<Column>& columns,
                                 const Dataset& train) {
-  check_choice("preprocess", options.preprocess, {"standardize", "minmax", "robust", "isotropic", "none"});
+  check_choice("preprocess", options.preprocess,
+               {"standardize", "minmax", "robust", "isotropic", "shared", "logit", "none"});
   const auto features = static_cast<int64_t>(columns.size());
   const auto noisy = dequantized_columns(options, columns);
   std::vector<Json> layers;
@@ -199,6 +229,10 @@ std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vec
   }
   if (options.preprocess == "none") return layers;
   const auto statistics = column_statistics(Prepared(train, noisy, transform));
+  if (options.preprocess == "logit") {
+    check(layers.empty(), "preprocess: logit and --transform exclude each other");
+    return {eight_bit_logit(columns, statistics)};
+  }
   auto [shift, scale] = shift_and_scale(options.preprocess, statistics);
   // A column that does not vary keeps its scale: any other choice would be a division by almost 0.
   const auto floor = 1e-9 * (shift.abs() + 1e-30);

@@ -11,20 +11,24 @@ struct PreprocessOptions {
   std::vector<std::string> transform;
   std::vector<std::string> dequantize;
   double noise = 0;
+  bool flip = false;
   static constexpr auto fields() {
     using O = PreprocessOptions;
     return std::tuple{
         optional(
             "preprocess", &O::preprocess,
-            "standardize (mean and standard deviation), minmax (to [-1, 1]), robust (median "
-            "and quartiles), isotropic (mean, and one scale for all columns: distances keep their meaning) or none"),
+            "standardize (mean and standard deviation), minmax (to [-1, 1]), robust (median and quartiles), isotropic "
+            "(mean, and one scale for all columns: distances keep their meaning), shared (one mean and deviation for "
+            "all columns, as images want it; their default), logit (of values of 8 bits) or none"),
         optional("transform", &O::transform,
                  "first bend single columns, e.g. energy=log,fraction=logit,percent=logit:0:100; all=... bends all"),
         optional("dequantize", &O::dequantize,
-                 "add uniform noise in [0, 1) to these columns of integers; all: to those stored as integers"),
-        optional(
-            "noise", &O::noise,
-            "add normal noise to the training points, with this standard deviation in units of each column's own")};
+                 "add uniform noise in [0, 1) to these columns of integers; all: to those stored as integers; "
+                 "variational: learn "
+                 "the noise, of images of 8 bits"),
+        optional("noise", &O::noise,
+                 "add normal noise to the training points, with this standard deviation in units of each column's own"),
+        optional("flip", &O::flip, "mirror each training image, left for right, with probability 1/2")};
   }
 };
 
@@ -38,7 +42,10 @@ struct PreprocessOptions {
 std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vector<Column>& columns,
                                 const Dataset& train);
 
-/// Indices of the columns to dequantise, in order. Throws Error for unknown ones.
+/// Whether the noise is learned, by a layer of its own.
+bool learns_noise(const PreprocessOptions& options);
+
+/// Indices of the columns to dequantise by uniform noise, in order. Throws Error for unknown ones.
 std::vector<int64_t> dequantized_columns(const PreprocessOptions& options, const std::vector<Column>& columns);
 
 }  // namespace diffeo

@@ -3,13 +3,11 @@
 #include <cmath>
 #include <numbers>
 
+#include "diffeo/flows/image_recipes.h"
+#include "diffeo/flows/recipe_defaults.h"
+
 namespace diffeo {
-namespace {
 
-using Layers = std::vector<Json>;
-
-/// The given options with the standard ones where none are given. An option that a recipe has no standard value for
-/// is one that it does not understand.
 RecipeOptions filled(const std::string& name, const RecipeOptions& given, const RecipeOptions& standard) {
   auto options = given;
   const std::vector<std::string> common{"features", "context", "dropout", "precision", "base", "seed"};
@@ -28,6 +26,10 @@ RecipeOptions filled(const std::string& name, const RecipeOptions& given, const 
   if (standard.layers > 0) at_least(1, "layers", options.layers);
   return options;
 }
+
+namespace {
+
+using Layers = std::vector<Json>;
 
 /// The same for recipes that make nothing of one feature.
 RecipeOptions filled_for_several(const std::string& name, const RecipeOptions& given, const RecipeOptions& standard) {
@@ -405,6 +407,12 @@ const std::vector<Recipe>& all_recipes() {
        rectangular, true},
       {"conformal", "Conformal embedding flow (Ross and Cresswell 2021, https://arxiv.org/abs/2106.05275).", conformal,
        true},
+      {"glow-image", "Multi-scale flow of images (Kingma and Dhariwal 2018, https://arxiv.org/abs/1807.03039).",
+       glow_image, false, true},
+      {"eiw",
+       "Multi-scale flow of images whose scales are split by learned weights of the channels (Chen et al. 2025, "
+       "https://arxiv.org/abs/2407.04958).",
+       eiw, false, true},
   };
   return all;
 }

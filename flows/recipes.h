@@ -21,6 +21,12 @@ struct RecipeOptions {
   double temperature = 0;
   std::string mask;
   std::string linear;
+  std::vector<int64_t> image;
+  std::string layout;
+  int64_t levels = 0;
+  std::string order;
+  std::string regulariser;
+  std::string prior;
   Json base = nullptr;
   std::string density, kernel;
   int64_t seed = 0;
@@ -30,10 +36,11 @@ struct RecipeOptions {
         required("features", &O::features, "D"),
         optional("context", &O::context, "C, 0 for none"),
         optional("latent", &O::latent, "d of injective flows: the dimension of the manifold, below D"),
-        optional("layers", &O::layers, "number of couplings, autoregressive layers or matrices"),
-        optional("width", &O::width, "units in each hidden layer of the conditioners"),
+        optional("layers", &O::layers,
+                 "number of couplings, autoregressive layers or matrices; of images: couplings in each level"),
+        optional("width", &O::width, "units or channels in each hidden layer of the conditioners"),
         optional("depth", &O::depth, "hidden layers, or residual blocks"),
-        optional("net", &O::net, "mlp or residual"),
+        optional("net", &O::net, "mlp or residual; of images: conv or gated_residual"),
         optional("activation", &O::activation, "activation of the conditioners"),
         optional("dropout", &O::dropout, "dropout of the conditioners"),
         optional("precision", &O::precision, "full, or bfloat16 for the products inside of conditioners"),
@@ -42,6 +49,13 @@ struct RecipeOptions {
         optional("temperature", &O::temperature, "of the splines' widths and heights; the root of the width if 0"),
         optional("mask", &O::mask, "half, alternating or random"),
         optional("linear", &O::linear, "between couplings: lu, permutation, orthogonal or none"),
+        optional("image", &O::image, "C,H,W of rows that are images; where the data say it: theirs"),
+        optional("layout", &O::layout, "of images in rows: nchw (channel after channel) or nhwc (pixel after pixel)"),
+        optional("levels", &O::levels, "scales of a flow of images; 0: as many as the sides allow, at most 3"),
+        optional("order", &O::order,
+                 "of the channels where a flow of images is split: eiw (learned weights), static or negentropy"),
+        optional("regulariser", &O::regulariser, "of order eiw: kl or as_coded"),
+        optional("prior", &O::prior, "of what a flow of images factors out: standard or learned"),
         optional("base", &O::base, "spec of the base distribution"),
         optional("density", &O::density, "what stochastic layers move towards: NAME:key=value, or a spec as JSON"),
         optional("kernel", &O::kernel, "the stochastic layers: NAME:key=value, or a spec as JSON"),
@@ -54,6 +68,7 @@ struct Recipe {
   std::string name, summary;
   Json (*write)(const RecipeOptions& options);
   bool injective = false;  ///< onto a manifold: needs `latent`
+  bool images = false;     ///< of rows that are images: it needs their shape
 };
 
 /// Every recipe, in the order in which `diffeo inspect --recipes` lists them.

@@ -15,7 +15,7 @@ die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # ---- system packages ------------------------------------------------------------------------------
 packages=(build-essential cmake ninja-build ccache git unzip python3 python3-pip
-  libhdf5-dev nlohmann-json3-dev libboost-program-options-dev libcsv-dev zlib1g-dev libzip-dev libdnnl-dev
+  libhdf5-dev nlohmann-json3-dev libboost-program-options-dev libcsv-dev zlib1g-dev libzip-dev libdnnl-dev libpng-dev
   libgtest-dev libbenchmark-dev gnuplot-nox fonts-dejavu-core)
 missing=()
 for package in "${packages[@]}"; do

@@ -1,6 +1,9 @@
 #include "diffeo/trainers/objective.h"
 
+#include <cmath>
 #include <limits>
+
+#include "diffeo/layers/base/penalty.h"
 
 namespace diffeo {
 
@@ -27,14 +30,27 @@ ObjectivePtr build_objective(const Json& spec, FlowPtr flow) {
   return find_objective(spec).build(spec, std::move(flow));
 }
 
-MaximumLikelihood::MaximumLikelihood(FlowPtr flow, const Options&) : flow_(register_module("flow", std::move(flow))) {
+MaximumLikelihood::MaximumLikelihood(FlowPtr flow) : MaximumLikelihood(std::move(flow), Options{}) {}
+
+MaximumLikelihood::MaximumLikelihood(FlowPtr flow, const Options& options)
+    : flow_(register_module("flow", std::move(flow))), options_(options) {
+  if (!(options.penalty >= 0)) throw SpecError("penalty", c10::str("must not be negative, got ", options.penalty));
   check(!flow_->injective(),
         "maximum_likelihood: an injective flow gives points off its manifold no density; train it by "
         "free_form_injective, with volume=exact for maximum likelihood on the manifold");
 }
 
 Tensor MaximumLikelihood::loss(const Batch& batch) {
-  return -weighted_mean(flow_->log_prob(batch.x, batch.context), batch.weight);
+  const auto unlikelihood = [&] {
+    const bool random = flow_->layers()->traits().random;
+    return -weighted_mean(
+        random ? flow_->log_prob_bound(batch.x, batch.context) : flow_->log_prob(batch.x, batch.context), batch.weight);
+  };
+  if (!is_training() || options_.penalty == 0) return unlikelihood();
+  const Penalties penalties;
+  const auto loss = unlikelihood();
+  if (!penalties.sum().defined()) return loss;
+  return loss + options_.penalty * std::log(2.0) * static_cast<double>(flow_->space().size()) * penalties.sum();
 }
 
 DIFFEO_OBJECTIVE(maximum_likelihood, MaximumLikelihood, "Minus the mean log-likelihood, in nats.");

@@ -52,16 +52,28 @@ ObjectiveEntry objective_entry(std::string name, std::string summary) {
           }()};
 }
 
-/// Minus the mean (weighted) log likelihood of a flow, in nats.
+/// Minus the mean (weighted) log likelihood of a flow, in nats, or its bound by one draw where the flow has random
+/// layers (learned dequantisation); in training with the penalties that its layers ask for (penalty.h), as bits per
+/// dimension plus `penalty` times their sum would have them.
 class MaximumLikelihood : public Objective {
  public:
-  using Options = NoOptions;
+  struct Options {
+    double penalty = 1e-3;
+    static constexpr auto fields() {
+      return std::tuple{optional("penalty", &Options::penalty,
+                                 "weight of what layers ask for besides the likelihood (eiw_shuffle), in training, in "
+                                 "bits per dimension; 0: none")};
+    }
+  };
 
-  explicit MaximumLikelihood(FlowPtr flow, const Options& options = {});
+  explicit MaximumLikelihood(FlowPtr flow);
+  /// Throws SpecError for a negative penalty.
+  MaximumLikelihood(FlowPtr flow, const Options& options);
   Tensor loss(const Batch& batch) override;
 
  private:
   FlowPtr flow_;
+  Options options_;
 };
 
 /// The mean of `values` (B), weighted by `weight` (B) where it is defined. Values of weight 0 may be anything.

@@ -1,19 +1,16 @@
 #include "diffeo/layers/shuffle/permutation.h"
 
 #include <ATen/ops/tensor.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <numbers>
 #include <numeric>
 
 #include "diffeo/layers/base/random_order.h"
 #include "diffeo/layers/base/registry.h"
+#include "diffeo/layers/shuffle/reordered.h"
 
 namespace diffeo {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 Axis axis_of(const Json& axis) {
   if (axis.is_null()) return {};
@@ -49,20 +46,6 @@ std::vector<int64_t> order_of(const Permutation::Options& options) {
   return options.order;
 }
 
-/// The features in another order, given with its inverse. The gradient goes back by the inverse order in one copy; that
-/// of index_select is added up feature by feature.
-struct Reordered : torch::autograd::Function<Reordered> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& order, const Tensor& inverse) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    ctx->saved_data["order"] = order;
-    ctx->saved_data["inverse"] = inverse;
-    return x.index_select(-1, order);
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {apply(grads[0], ctx->saved_data["inverse"].toTensor(), ctx->saved_data["order"].toTensor()), {}, {}};
-  }
-};
-
 }  // namespace
 
 Permutation::Permutation(const Options& options) : Layer(space_of(options)), options_(options) {
@@ -72,11 +55,11 @@ Permutation::Permutation(const Options& options) : Layer(space_of(options)), opt
 }
 
 Mapped Permutation::map(const Tensor& x, const Tensor&) {
-  return {Reordered::apply(x, order_, inverse_order_), x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
+  return {reordered(x, order_, inverse_order_), x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
 }
 
 Mapped Permutation::unmap(const Tensor& y, const Tensor&) {
-  return {Reordered::apply(y, inverse_order_, order_), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
+  return {reordered(y, inverse_order_, order_), y.new_zeros(y.sizes().slice(0, y.dim() - 1))};
 }
 
 Scored Permutation::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
