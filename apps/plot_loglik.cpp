@@ -9,8 +9,12 @@ namespace diffeo::apps {
 void plot_loglik(const PlotOptions& options) {
   std::vector<Tensor> all;
   for (const auto& file : options.files) {
-    const TableSource source{file, object_in(file, options.object, {"/log_prob"}), {}};
-    const auto info = table_info(source);
+    TableSource source{file, object_in(file, options.object, {"/log_prob"}), {}};
+    auto info = table_info(source);
+    // What `evaluate -o` wrote beside it is left out.
+    for (const auto& column : info.columns)
+      if (column.name == "log_prob" && info.columns.size() > 1) source.columns = {"log_prob"};
+    if (!source.columns.empty()) info = table_info(source);
     check(info.columns.size() == 1, file, ": ", source.object, " has ", info.columns.size(),
           " columns; loglik draws one, such as diffeo evaluate -o writes");
     // Log densities may be -inf outside of the support: they count, but have no place in the picture.

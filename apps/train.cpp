@@ -87,7 +87,9 @@ void complete(const Command& command, Wishes& wishes) {
   if (wishes.draws_own_points)
     check_no_data_options(command, objective.name, wishes.data.file);
   else
-    check(!wishes.data.file.empty(), "data is missing (HDF5 file with the rows to learn from)");
+    check(
+        !wishes.data.file.empty(),
+        "data is missing (HDF5 file with the rows to learn from); usage: diffeo train DATA.h5 --flow NAME -o MODEL.h5");
   check(wishes.objective_spec.value("target", Json()).is_null() ||
             (!command.given("noise") && !command.given("dequantize")),
         "--noise and --dequantize: the objective ", objective.name,

@@ -123,7 +123,7 @@ struct Node : torch::autograd::Function<Node> {
   }
 };
 
-Tensor as_rows(const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); }
+Tensor as_rows(const Tensor& t) { return (t.dim() == 2 ? t : t.reshape({-1, t.size(-1)})).contiguous(); }
 
 }  // namespace
 

@@ -13,9 +13,8 @@ namespace diffeo {
 ///               w = softmax(V2 relu(V1 C)): the paper's
 ///   static      as they come, the plain split
 ///   negentropy  by a running mean of each channel's negentropy, measured in training mode and frozen in evaluation:
-///   the
-///               half that is least like a normal, which is what factored-out channels are taken for, goes on. Within
-///               each half the channels stay in order, so that only a change of halves disturbs the layers after it
+///               the half that is least like a normal, which is what factored-out channels are taken for, goes on.
+///               Within each half the channels stay in order: only a change of halves disturbs the layers after it
 ///
 /// Equal weights keep the order of the channels. The likelihood has no gradient by V1 and V2. They learn from a penalty
 /// (penalty.h) that draws w to what a second network, the guider, makes of the shuffled image, pooled over its pixels
