@@ -43,30 +43,23 @@ void add_steps(Layers& layers, const RecipeOptions& o, const Shape& shape, int64
   }
 }
 
-/// What stands from images of `shape` to the flat row.
+/// What stands from images of `shape` to the flat row: of each scale a squeeze and its steps, then, but for the last,
+/// the channels in their order and the half of them that goes on (Kingma and Dhariwal 2018, figure 2b). Whatever the
+/// order, the steps in front of it can learn to fill its first half: behind a squeeze without steps they could not,
+/// since convolutions treat the four pixels that it makes channels of alike.
 Layers scale(const RecipeOptions& o, Shape shape, int64_t level) {
   Layers layers{{{"type", "squeeze"}, {"shape", shape}}};
   shape = {4 * shape[0], shape[1] / 2, shape[2] / 2};
-  if (level == 0) {
-    add_steps(layers, o, shape, level);
-  } else {
-    layers.push_back({{"type", "eiw_shuffle"}, {"shape", shape}, {"order", o.order}, {"regulariser", o.regulariser}});
-    if (o.prior == "learned") layers.push_back(coupling(o, shape, 0));
+  add_steps(layers, o, shape, level);
+  if (level + 1 == o.levels) {
+    layers.push_back(channelwise(shape, {{"type", "actnorm"}, {"features", shape[0]}}));
+    layers.push_back({{"type", "inverse"}, {"layer", {{"type", "image"}, {"shape", shape}, {"layout", "nhwc"}}}});
+    return layers;
   }
-  Layers inner;
-  const auto all = shape;
-  if (level > 0) {
-    shape[0] /= 2;
-    add_steps(inner, o, shape, level);
-  }
-  Layers& end = level > 0 ? inner : layers;
-  if (level + 1 < o.levels) {
-    for (auto& layer : scale(o, shape, level + 1)) end.push_back(std::move(layer));
-  } else {
-    end.push_back(channelwise(shape, {{"type", "actnorm"}, {"features", shape[0]}}));
-    end.push_back({{"type", "inverse"}, {"layer", {{"type", "image"}, {"shape", shape}, {"layout", "nhwc"}}}});
-  }
-  if (level > 0) layers.push_back({{"type", "factor_out"}, {"shape", all}, {"layers", inner}});
+  layers.push_back({{"type", "eiw_shuffle"}, {"shape", shape}, {"order", o.order}, {"regulariser", o.regulariser}});
+  if (o.prior == "learned") layers.push_back(coupling(o, shape, 0));
+  const Shape kept{shape[0] / 2, shape[1], shape[2]};
+  layers.push_back({{"type", "factor_out"}, {"shape", shape}, {"layers", scale(o, kept, level + 1)}});
   return layers;
 }
 
