@@ -10,6 +10,9 @@ namespace diffeo {
 namespace {
 
 constexpr double least_learnable = 1e-3;  // the inverse sigmoid of 0 is no number
+// The logit of the strength is this many times its parameter, which so goes its way in the steps that a flow's weights
+// need, and on which a decay of the weights has a hundredth of its effect.
+constexpr double pace = 10;
 
 void check_base(const Flow& flow) {
   const auto base = flow.base()->spec();
@@ -38,7 +41,7 @@ DependentLikelihood::DependentLikelihood(FlowPtr flow, const Options& options, R
   const auto own = flow_->tensor_options();
   if (options.learn == "joint") {
     const double share = std::max(options.strength, least_learnable) / RowDependence::most;
-    raw_ = register_parameter("raw_strength", at::logit(at::full({}, share, own), 1e-6));
+    raw_ = register_parameter("raw_strength", at::logit(at::full({}, share, own), 1e-6) / pace);
     return;
   }
   strength_ = register_buffer("strength", at::full({}, options.strength, own));
@@ -46,7 +49,7 @@ DependentLikelihood::DependentLikelihood(FlowPtr flow, const Options& options, R
 }
 
 Tensor DependentLikelihood::strength_now() const {
-  return raw_.defined() ? RowDependence::most * raw_.sigmoid() : strength_.clone();
+  return raw_.defined() ? RowDependence::most * (pace * raw_).sigmoid() : strength_.clone();
 }
 
 double DependentLikelihood::strength() const { return strength_now().item<double>(); }

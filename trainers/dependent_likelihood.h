@@ -54,7 +54,7 @@ class DependentLikelihood : public Objective {
   Options options_;
   RowDependencePtr dependence_;
   Batch everything_;
-  Tensor raw_;       ///< scalar, strength = 0.99 sigmoid(raw): a parameter if learned jointly
+  Tensor raw_;       ///< scalar, strength = 0.99 sigmoid(10 raw): a parameter if learned jointly
   Tensor strength_;  ///< scalar buffer otherwise
   Tensor steps_;     ///< scalar buffer: those since the last turn
 };
