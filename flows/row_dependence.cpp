@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <numbers>
@@ -137,15 +138,19 @@ RowDependence::Likelihood RelatedRows::estimate(const Tensor& z, const Tensor& p
   const auto options = z.options().requires_grad(false);
   const auto place = places_on(z, places, rows());
   const auto values = eigenvalues_.to(options);
-  const bool all = z.size(0) == rows();
-  const auto here = eigenvectors_.to(options).index_select(0, place);
+  const auto vectors = eigenvectors_.to(options);
   const auto features = static_cast<double>(z.size(1)), batch = static_cast<double>(z.size(0));
   const double pairs = pair_weight(rows(), z.size(0));
   // With q the batch's rows of the eigenvectors, sum_ij C^-1_ij <z_i, z_j> is a sum over eigenvectors k of
   // |(q^T z)_k|^2 / v_k, and its part with i = j one of sum_i q_ik^2 |z_i|^2 / v_k.
   const auto square = z.square().sum(1);
-  auto along = here.t().matmul(z).square().sum(1);
-  if (!all) along = pairs * along + (1 - pairs) * here.square().t().matmul(square);
+  Tensor along;
+  if (z.size(0) == rows()) {  // the rows are put in order, not the eigenvectors, which are many more numbers
+    along = vectors.t().matmul(at::zeros_like(z).index_copy(0, place, z)).square().sum(1);
+  } else {
+    const auto here = vectors.index_select(0, place);
+    along = pairs * here.t().matmul(z).square().sum(1) + (1 - pairs) * here.square().t().matmul(square);
+  }
   const auto rest_rows = static_cast<double>(rows() - values.size(0));
   const auto total = square.sum();
   return [=, rows = static_cast<double>(rows())](const Tensor& s) {

@@ -15,7 +15,8 @@
 namespace diffeo {
 namespace {
 
-constexpr double margin = 0.9;  ///< of the spline's domain, in which the phenotypes lie
+constexpr double margin = 0.9;         // of the first spline's domain, in which the phenotypes lie
+constexpr int64_t quantile_bins = 40;  // of it
 
 /// Phenotypes in ascending order and the normal quantiles of their ranks, (n) each.
 struct Ranked {
@@ -35,8 +36,9 @@ double bound_of(const Ranked& all) { return all.z.abs().max().item<double>() / m
 Json flow_spec(const Ranked& all, const PhenotypeFlowOptions& options) {
   const auto elementwise = [](const Json& map) { return Json{{"type", "elementwise"}, {"features", 1}, {"map", map}}; };
   const double bound = bound_of(all), half = (all.highest() - all.lowest()) / 2;
-  const Json spline = {{"type", "rq_spline"}, {"bins", options.bins}, {"bound", bound},
-                       {"min_width", 1e-7},   {"min_height", 1e-4},   {"min_slope", 1e-4}};
+  const Json quantiles = {{"type", "rq_spline"}, {"bins", quantile_bins}, {"bound", bound},
+                          {"min_width", 1e-7},   {"min_height", 1e-4},    {"min_slope", 1e-4}};
+  const Json spline = {{"type", "rq_spline"}, {"bins", options.bins}, {"bound", bound}};
   return {{"type", "flow"},
           {"layers",
            {{{"type", "standardize"},
@@ -48,9 +50,10 @@ Json flow_spec(const Ranked& all, const PhenotypeFlowOptions& options) {
           {"base", {{"type", "normal"}, {"features", 1}}}};
 }
 
-/// The spline's parameters for a first map that takes quantiles of the phenotype to quantiles of the normal: knots at
-/// even heights, so that a bent phenotype has knots where it has rows.
-Tensor quantile_spline(const Ranked& all, int64_t bins) {
+/// The parameters of a spline that takes quantiles of the phenotype to quantiles of the normal: knots at even heights,
+/// so that a bent phenotype has knots where it has rows.
+Tensor quantile_spline(const Ranked& all) {
+  constexpr auto bins = quantile_bins;
   const double bound = bound_of(all), middle = (all.lowest() + all.highest()) / 2,
                scale = (all.highest() - all.lowest()) / (2 * margin * bound);
   // Interpolated between the rows; the ends of the domain lie beyond them.
@@ -83,10 +86,14 @@ Tensor quantile_spline(const Ranked& all, int64_t bins) {
   return parameters;
 }
 
-void start_at_quantiles(Flow& flow, const Ranked& all, int64_t bins) {
+/// Sets the first spline, which stays as it is: were its bins to learn, the wide ones would push about the narrow ones
+/// where the rows are.
+void hold_at_quantiles(Flow& flow, const Ranked& all) {
+  auto first = flow.parameters().front();
+  TORCH_INTERNAL_ASSERT(first.numel() == 3 * quantile_bins - 1);
   torch::NoGradGuard no_grad;
-  for (auto& parameter : flow.parameters())
-    if (parameter.numel() == 3 * bins - 1) parameter.copy_(quantile_spline(all, bins).view_as(parameter));
+  first.copy_(quantile_spline(all).view_as(first));
+  first.requires_grad_(false);
 }
 
 }  // namespace
@@ -99,13 +106,13 @@ PhenotypeFlow fit_phenotype_flow(const Tensor& phenotype, RowDependencePtr relat
   const auto y = phenotype.detach().to(torch::kCPU, torch::kFloat64);
   check(at::isfinite(y).all().item<bool>(), "phenotype flow: the phenotype holds values that are not finite");
   check(y.min().item<double>() < y.max().item<double>(), "phenotype flow: the phenotype is the same for all");
-  at_least(2, "bins", options.bins);
+  at_least(1, "bins", options.bins);
   const SeedGuard guard(options.seed);
   PhenotypeFlow made;
   const auto all = ranked(y);
   made.flow = build_flow(flow_spec(all, options));
   made.flow->to(torch::kFloat64);
-  start_at_quantiles(*made.flow, all, options.bins);
+  hold_at_quantiles(*made.flow, all);
   const Batch everything{.x = y.unsqueeze(1), .context = {}, .weight = {}, .label = at::arange(y.size(0))};
   const bool learn = options.dependence < 0;
   DependentLikelihood objective(made.flow,
@@ -118,6 +125,7 @@ PhenotypeFlow fit_phenotype_flow(const Tensor& phenotype, RowDependencePtr relat
                            .checkpoint_seconds = 1e9,
                            .seed = options.seed});
   check(report.message.empty(), "phenotype flow: ", report.message);
+  for (auto& parameter : made.flow->parameters()) parameter.requires_grad_(true);
   made.strength = objective.strength();
   return made;
 }

@@ -6,7 +6,7 @@ namespace diffeo {
 
 /// How a flow of one phenotype is trained.
 struct PhenotypeFlowOptions {
-  int64_t bins = 20;
+  int64_t bins = 8;
   int64_t steps = 300;
   double learning_rate = 0.01;
   double dependence = -1;
@@ -14,7 +14,7 @@ struct PhenotypeFlowOptions {
   static constexpr auto fields() {
     using O = PhenotypeFlowOptions;
     return std::tuple{
-        optional("bins", &O::bins, "bins of the flow's spline"),
+        optional("bins", &O::bins, "bins of the spline that is learned"),
         optional("steps", &O::steps, "steps of training, each on all individuals"),
         optional("learning_rate", &O::learning_rate, "of the flow, at first"),
         optional("dependence", &O::dependence, "its strength, 0 to 0.99; below 0: learned in turns with the flow")};
@@ -26,8 +26,8 @@ struct PhenotypeFlow {
   double strength = 0;  ///< of the dependence: the share of the variance of the transformed phenotype that goes with K
 };
 
-/// Learns the increasing map that makes a phenotype (n) normal when relatives are normally correlated: a
-/// rational-quadratic spline that starts at the rank-based inverse normal transform, by DependentLikelihood.
+/// Learns the increasing map that makes a phenotype (n) normal when relatives are normally correlated: the
+/// rank-based inverse normal transform as a spline, and after it one that learns by DependentLikelihood.
 /// `relatedness` says how its individuals are related. Throws Error for values that are not finite or all the same.
 PhenotypeFlow fit_phenotype_flow(const Tensor& phenotype, RowDependencePtr relatedness,
                                  const PhenotypeFlowOptions& options = {});
