@@ -87,7 +87,7 @@ Genotypes read_genotypes(const std::string& file, const std::string& object, dou
   if (const auto dataset = beside(root, first, "position", count)) {
     const auto values = read_table({file, dataset->path(), {}}, torch::kFloat64).values;
     for (int64_t i = 0; i < count; ++i)
-      genotypes.markers[i].position = static_cast<int64_t>(values[i][0].item<double>());
+      genotypes.markers[i].position = std::max<int64_t>(0, static_cast<int64_t>(values[i][0].item<double>()));
   }
   return genotypes;
 }

@@ -12,7 +12,7 @@ namespace diffeo {
 /// Where a marker lies on the genome.
 struct Marker {
   std::string name, chromosome;  ///< chromosome empty where the file does not say
-  int64_t position = 0;          ///< base pairs; 0 where the file does not say
+  int64_t position = 0;          ///< base pairs; 0 where the file does not say, or says something negative
 };
 
 /// Dosages of every individual at every marker.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 #include "diffeo/layers/base/random.h"
@@ -45,6 +46,7 @@ Json flow_spec(const Ranked& all, const PhenotypeFlowOptions& options) {
              {"features", 1},
              {"shift", std::vector<double>{all.lowest() + half}},
              {"scale", std::vector<double>{half / (margin * bound)}}},
+            elementwise(quantiles),
             elementwise(spline),
             elementwise({{"type", "affine"}, {"scale", "exp"}})}},
           {"base", {{"type", "normal"}, {"features", 1}}}};
@@ -89,11 +91,14 @@ Tensor quantile_spline(const Ranked& all) {
 /// Sets the first spline, which stays as it is: were its bins to learn, the wide ones would push about the narrow ones
 /// where the rows are.
 void hold_at_quantiles(Flow& flow, const Ranked& all) {
-  auto first = flow.parameters().front();
-  TORCH_INTERNAL_ASSERT(first.numel() == 3 * quantile_bins - 1);
   torch::NoGradGuard no_grad;
-  first.copy_(quantile_spline(all).view_as(first));
-  first.requires_grad_(false);
+  for (auto& parameter : flow.parameters()) {
+    if (parameter.numel() != 3 * quantile_bins - 1) continue;
+    parameter.copy_(quantile_spline(all).view_as(parameter));
+    parameter.requires_grad_(false);
+    return;
+  }
+  throw std::logic_error("phenotype flow: it has no spline of quantiles");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace diffeo {
 /// How a flow of one phenotype is trained.
 struct PhenotypeFlowOptions {
   int64_t bins = 8;
-  int64_t steps = 300;
+  int64_t steps = 150;
   double learning_rate = 0.01;
   double dependence = -1;
   uint64_t seed = 0;

@@ -17,7 +17,7 @@ namespace {
 
 using namespace diffeo;
 
-constexpr int replicates = 20, null_replicates = 40;
+constexpr int replicates = 20, null_replicates = 30;
 constexpr int64_t causal_markers = 12;
 constexpr double causal_share = 0.3, polygenic_share = 0.3;  // of the variance before it is bent
 constexpr double rate = 0.05;
