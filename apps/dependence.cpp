@@ -33,16 +33,29 @@ DependentLikelihood::Options strength_from(const std::string& text) {
   return how;
 }
 
+/// The full path of what lies beside the stored training rows; a column of x, or anything else, keeps its name.
+std::string full_path(const DataOptions& data, const std::string& name) {
+  if (name.empty() || name.starts_with("/")) return name;
+  bool beside = false;
+  for (const auto& table : tables_in(data.file)) {
+    beside |= table.object == "/train/" + name;
+    if (table.object != (data.x.empty() ? "/train/x" : data.x)) continue;
+    for (const auto& column : table.columns)
+      if (column.name == name) return name;
+  }
+  return beside ? "/train/" + name : name;
+}
+
 /// Whether `/train/NAME` has no counterpart beside one of the other stored splits.
-bool missing_elsewhere(const DataOptions& data, const std::string& name) {
-  if (!name.starts_with("/train/")) return false;
+bool missing_elsewhere(const DataOptions& data, const std::string& path) {
+  if (!path.starts_with("/train/")) return false;
   const auto tables = tables_in(data.file);
   const auto any = [&](auto&& fits) {
     return std::any_of(tables.begin(), tables.end(), [&](const TableInfo& table) { return fits(table.object); });
   };
   for (const std::string split : {"/valid/", "/validation/", "/val/", "/test/"})
     if (any([&](const std::string& object) { return object.starts_with(split); }) &&
-        !any([&](const std::string& object) { return object == split + name.substr(7); }))
+        !any([&](const std::string& object) { return object == split + path.substr(7); }))
       return true;
   return false;
 }
@@ -78,8 +91,8 @@ void ask_for_dependence(const DependenceOptions& options, DataOptions& data) {
   check_choice("--batches", options.batches, {"rows", "groups"});
   check(options.batches == "rows" || !options.groups.empty(), "--batches groups needs --groups");
   strength_from(options.dependence);
-  const auto& name = options.groups.empty() ? options.relatedness_rows : options.groups;
-  if (!missing_elsewhere(data, name)) data.label = name;
+  const auto path = full_path(data, options.groups.empty() ? options.relatedness_rows : options.groups);
+  if (!missing_elsewhere(data, path)) data.label = path;
 }
 
 Dependence::Dependence(const DependenceOptions& options, const DataOptions& data, Splits& splits)
@@ -87,7 +100,7 @@ Dependence::Dependence(const DependenceOptions& options, const DataOptions& data
   check(!to_search_ || splits.valid, "--dependence grid: needs validation rows to choose the strength by");
   rows_ = in_memory_rows(*splits.train);
   const auto count = rows_.x.size(0);
-  const auto& name = options.groups.empty() ? options.relatedness_rows : options.groups;
+  const auto name = full_path(data, options.groups.empty() ? options.relatedness_rows : options.groups);
   const auto* option = options.groups.empty() ? "--relatedness-rows" : "--groups";
   auto labels = rows_.label;
   if (!name.empty() && !labels.defined()) {

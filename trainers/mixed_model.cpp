@@ -256,7 +256,8 @@ MixedModel::Null MixedModel::null(const Tensor& phenotype) const {
   const double curvature =
       (value(lambda + step, true) - 2 * value(lambda, true) + value(lambda - step, true)) / (step * step);
   null.variance_explained = lambda * mean / (1 + lambda * mean);
-  null.standard_error = mean / ((1 + lambda * mean) * (1 + lambda * mean)) * std::sqrt(-1 / curvature);
+  null.standard_error =
+      mean / ((1 + lambda * mean) * (1 + lambda * mean)) * std::sqrt(curvature < 0 ? -1 / curvature : std::nan(""));
   return null;
 }
 

@@ -30,7 +30,8 @@ class MixedModel {
     double lambda_reml = 0, lambda_ml = 0;                  ///< ratio of the variances of u and e for K as given
     double log_likelihood_reml = 0, log_likelihood_ml = 0;  ///< nats
     double variance_explained = 0;  ///< the share of u in the variance: lambda k / (1 + lambda k), k = tr K / n (REML)
-    double standard_error = 0;      ///< of variance_explained, from the curvature of the restricted likelihood
+    double standard_error = 0;      ///< of variance_explained, from the curvature of the restricted likelihood; NaN if
+                                    ///< that is highest at an end of lambda's range
   };
   /// `phenotype` is (n). Throws Error for another length, values that are not finite or all equal.
   Null null(const Tensor& phenotype) const;

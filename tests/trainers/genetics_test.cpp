@@ -23,7 +23,7 @@ TEST(TailProbability, OfFAgreesWithClosedForms) {
     EXPECT_NEAR(f_tail(f, 1, 2), 1 - std::sqrt(f / (f + 2)), 1e-13);
     for (double m : {3.0, 10.0, 1400.0}) {
       const double want = std::pow(1 + 2 * f / m, -m / 2);
-      EXPECT_NEAR(f_tail(f, 2, m) / want, 1, 1e-10) << f << ' ' << m;
+      if (want > 1e-300) EXPECT_NEAR(f_tail(f, 2, m) / want, 1, 1e-10) << f << ' ' << m;
     }
   }
   // The limit of many degrees of freedom.
@@ -34,7 +34,7 @@ TEST(TailProbability, KnowsItsEnds) {
   EXPECT_EQ(f_tail(0, 1, 10), 1);
   EXPECT_EQ(f_tail(INFINITY, 1, 10), 0);
   EXPECT_TRUE(std::isnan(f_tail(nan, 1, 10)));
-  EXPECT_GT(f_tail(1e5, 1, 300), 0);
+  EXPECT_GT(f_tail(1e4, 1, 300), 0);  // 1e-230 or so
   EXPECT_NEAR(chi_squared_tail(3.841458820694124), 0.05, 1e-12);
   EXPECT_EQ(chi_squared_tail(0), 1);
   EXPECT_ERROR(f_tail(1, 0, 3), "degrees of freedom must be positive");

@@ -64,12 +64,12 @@ class MixedModels : public ::testing::Test {
  protected:
   void SetUp() override {
     const int64_t n = 40;
-    const auto l = torch::randn({n, 25}, f64);
-    relatedness = l.matmul(l.t()) / 25;
+    const auto l = torch::eye(10, f64).repeat_interleave(4, 0) + 0.2 * torch::randn({n, 10}, f64);
+    relatedness = l.matmul(l.t());
     covariate = torch::randn({n, 1}, f64);
     markers = torch::randint(3, {n, 6}, f64);
-    const auto values = torch::randn({25}, f64);
-    y = l.matmul(values) / 5 + 0.7 * torch::randn({n}, f64) + 0.5 * covariate.squeeze(1) + 0.4 * markers.select(1, 2);
+    const auto values = torch::randn({10}, f64);
+    y = l.matmul(values) + 0.8 * torch::randn({n}, f64) + 0.5 * covariate.squeeze(1) + 0.4 * markers.select(1, 2);
     const auto mean = relatedness.mean(0, true);
     dense = {relatedness - mean - mean.t() + mean.mean(), torch::cat({torch::ones({n, 1}, f64), covariate}, 1), y};
   }
