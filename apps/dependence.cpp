@@ -69,7 +69,7 @@ Batch in_memory_rows(const Dataset& data) {
 /// Labels of rows as integers. Throws Error for more than one column and for fractions.
 Tensor integers(const Tensor& labels, const char* option) {
   const auto flat = labels.dim() == 2 && labels.size(1) == 1 ? labels.squeeze(1) : labels;
-  check(flat.dim() == 1, option, ": expected one column, got ", labels.size(1));
+  check(flat.dim() == 1, option, ": expected one column, got values of shape ", labels.sizes());
   if (!flat.is_floating_point()) return flat.to(torch::kInt64);
   check((flat == flat.round()).all().item<bool>(), option, ": expected whole numbers");
   return flat.to(torch::kInt64);
