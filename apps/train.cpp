@@ -100,6 +100,8 @@ void complete(const Command& command, Wishes& wishes) {
         " compares points with the target's density there, which is not that of points with noise");
   check(!wishes.dependence.wanted() || !command.given("objective"),
         "--groups and --relatedness have an objective of their own; leave out --objective");
+  check(!wishes.dependence.wanted() || !wishes.preprocess.flip,
+        "--flip cannot be had with --groups or --relatedness: a mirrored row is no relative of its own");
   ask_for_dependence(wishes.dependence, wishes.data);
   check(!wishes.resume || !wishes.overwrite, "--resume and --overwrite exclude each other");
   auto& fit = wishes.fit;
