@@ -48,6 +48,8 @@ class DependentRows : public ::testing::Test {
     put(writer, "/train/short", family.narrow(0, 0, 100), {"short"}, torch::kInt64);
     put(writer, "/train/single", torch::arange(rows), {"single"}, torch::kInt64);
     put(writer, "/train/place", torch::arange(rows).flip(0), {"place"}, torch::kInt64);
+    put(writer, "/flat/x", x, {"a", "b"});
+    put(writer, "/flat/family", family, {"family"}, torch::kInt64);
     put(writer, "/K", k, numbered(rows));
     put(writer, "/small", k.narrow(0, 0, 100).narrow(1, 0, 100), numbered(100));
     put(writer, "/wide", k.narrow(0, 0, 100), numbered(rows));
@@ -86,6 +88,15 @@ TEST_F(DependentRows, AreTrainedOnInEachWay) {
     const auto model = read_model(folder.path("model.h5"));
     EXPECT_EQ(model.metadata["objective"], "dependent_likelihood");
     run_well("evaluate model.h5 visits.h5 --x /valid/x");
+  }
+}
+
+TEST_F(DependentRows, KeepTheirGroupsWhenRowsAreSplitByFractions) {
+  for (const std::string groups : {"/flat/family", "family"}) {
+    const auto outcome = run_well(train("--overwrite --x /flat/x --dependence turns --groups " + groups));
+    EXPECT_NE(outcome.output.find("128 rows to train"), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.output.find("groups of up to 4 rows"), std::string::npos) << outcome.output;
+    run_well("evaluate model.h5 visits.h5 --split valid");
   }
 }
 
