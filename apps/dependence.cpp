@@ -33,17 +33,19 @@ DependentLikelihood::Options strength_from(const std::string& text) {
   return how;
 }
 
-/// The full path of what lies beside the stored training rows; a column of x, or anything else, keeps its name.
+/// The full path of what lies beside x; a column of x, or anything else, keeps its name.
 std::string full_path(const DataOptions& data, const std::string& name) {
   if (name.empty() || name.starts_with("/")) return name;
+  const auto x = data.x.empty() ? std::string("/train/x") : data.x.starts_with("/") ? data.x : "/" + data.x;
+  const auto neighbour = x.substr(0, x.rfind('/')) + "/" + name;
   bool beside = false;
   for (const auto& table : tables_in(data.file)) {
-    beside |= table.object == "/train/" + name;
-    if (table.object != (data.x.empty() ? "/train/x" : data.x)) continue;
+    beside |= table.object == neighbour;
+    if (table.object != x) continue;
     for (const auto& column : table.columns)
       if (column.name == name) return name;
   }
-  return beside ? "/train/" + name : name;
+  return beside ? neighbour : name;
 }
 
 /// Whether `/train/NAME` has no counterpart beside one of the other stored splits.
