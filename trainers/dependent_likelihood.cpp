@@ -20,6 +20,8 @@ void check_base(const Flow& flow) {
         "dependent_likelihood: needs a flow on the standard normal base, which has a version with dependent rows; "
         "this one has ",
         base.dump());
+  check(!flow.layers()->traits().random,
+        "dependent_likelihood: a flow with random layers has no latent rows that could depend on each other");
 }
 
 }  // namespace
