@@ -12,6 +12,7 @@ enum Exit { fine = 0, failed = 1, bad_input = 2, interrupted_by_signal = 130 };
 
 /// Each subcommand reads its arguments (those after its name), does its work and returns an exit code. It throws Error
 /// for what the user can mend and Interrupted after a signal; main turns both into one line and an exit code.
+int associate(const Arguments& arguments);
 int convert(const Arguments& arguments);
 int evaluate(const Arguments& arguments);
 int inspect(const Arguments& arguments);

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "diffeo/apps/command.h"
+#include "diffeo/apps/dependence.h"
 #include "diffeo/apps/output.h"
 #include "diffeo/apps/progress.h"
 #include "diffeo/apps/signals.h"
@@ -32,6 +33,7 @@ struct Wishes {
   DataOptions data;
   RecipeOptions recipe;
   PreprocessOptions preprocess;
+  DependenceOptions dependence;
   FitOptions fit;
 };
 
@@ -43,6 +45,7 @@ Command arguments_of(Wishes& wishes) {
                    "diffeo train events.h5 --x /events --columns pt,eta,phi --transform pt=log --flow nsf -o model.h5",
                    "diffeo train galaxies.h5 --columns u,g,r,i,z --context redshift --flow maf --epochs 50 -o model.h5",
                    "diffeo train moons.h5 --flow nsf -o model.h5 --resume          # goes on where it was stopped",
+                   "diffeo train visits.h5 --flow nsf --groups /train/person --dependence learn -o model.h5",
                    "diffeo train moons.h5 --spec flow.json --config run.json -o model.h5 --log run.jsonl",
                    "diffeo train --target double_well:features=2 --objective reverse_kl --flow realnvp -o model.h5"});
   command.argument("data", wishes.data.file,
@@ -67,6 +70,9 @@ Command arguments_of(Wishes& wishes) {
   command.options("data", wishes.data, {"file"});
   command.options("preprocessing (layers in front of the flow; likelihoods stay in the data's units)",
                   wishes.preprocess);
+  command.options(
+      "rows that depend on each other, as relatives do (in training; likelihoods are of new, unrelated rows)",
+      wishes.dependence);
   command.options("the named flow (where it has no say: its own default)", wishes.recipe, recipe_fields_we_set);
   command.options("training (without any limit: 100 epochs, with patience 10)", wishes.fit, {"seed"});
   return command;
@@ -94,6 +100,11 @@ void complete(const Command& command, Wishes& wishes) {
             (!command.given("noise") && !command.given("dequantize")),
         "--noise and --dequantize: the objective ", objective.name,
         " compares points with the target's density there, which is not that of points with noise");
+  check(!wishes.dependence.wanted() || !command.given("objective"),
+        "--groups and --relatedness have an objective of their own; leave out --objective");
+  check(!wishes.dependence.wanted() || !wishes.preprocess.flip,
+        "--flip cannot be had with --groups or --relatedness: a mirrored row is no relative of its own");
+  ask_for_dependence(wishes.dependence, wishes.data);
   check(!wishes.resume || !wishes.overwrite, "--resume and --overwrite exclude each other");
   auto& fit = wishes.fit;
   wishes.preprocess_chosen = command.given("preprocess");
@@ -210,6 +221,10 @@ ModelFile description(const Wishes& wishes, const Splits& splits, const Json& sp
       {"noise", wishes.preprocess.noise},    {"dequantized", noisy},
       {"flip", wishes.preprocess.flip},      {"finished", false}};
   if (const auto images = images_if_clear(wishes, splits)) model.metadata["image"] = write(*images);
+  if (wishes.dependence.wanted()) {
+    model.metadata["objective"] = "dependent_likelihood";
+    model.metadata["dependence"] = write(wishes.dependence);
+  }
   return model;
 }
 
@@ -246,6 +261,8 @@ void check_same_run(const ModelFile& earlier, const ModelFile& now, const std::s
   if (data != now.metadata["data"]) different("other data options");
   if (earlier.metadata.value("dequantized", Json()) != now.metadata["dequantized"]) different("another --dequantize");
   if (earlier.metadata.value("objective", Json()) != now.metadata["objective"]) different("another --objective");
+  if (earlier.metadata.value("dependence", Json()) != now.metadata.value("dependence", Json()))
+    different("other dependent rows");
   if (earlier.metadata.value("noise", 0.0) != now.metadata["noise"].get<double>()) different("another --noise");
   if (earlier.metadata.value("flip", false) != now.metadata["flip"].get<bool>()) different("another --flip");
   if (earlier.metadata.value("dtype", Json()) != now.metadata["dtype"]) different("another --dtype");
@@ -254,8 +271,8 @@ void check_same_run(const ModelFile& earlier, const ModelFile& now, const std::s
 
 /// The objective that the user asked for, on points with the noise asked for.
 ObjectivePtr objective_of(const Wishes& wishes, const Splits& splits, const FlowPtr& flow,
-                          const std::vector<int64_t>& noisy) {
-  auto objective = within("--objective", [&] { return build_objective(wishes.objective_spec, flow); });
+                          const std::vector<int64_t>& noisy, ObjectivePtr objective) {
+  if (!objective) objective = within("--objective", [&] { return build_objective(wishes.objective_spec, flow); });
   const double noise = wishes.preprocess.noise;
   if (noise == 0 && noisy.empty()) return objective;
   const auto unit = noise > 0 ? column_statistics(*splits.train).deviation : Tensor();
@@ -350,6 +367,8 @@ int run(const Command& command, Wishes& wishes) {
     check_same_run(*earlier, model, wishes.output);
     state = training_in(*earlier, wishes.output);
   }
+  const auto dependence = ready_dependence(wishes.dependence, wishes.data, splits, model.spec, flow->tensor_options(),
+                                           wishes.fit, model.metadata, earlier ? earlier->metadata : Json::object());
   print_summary(wishes, splits, *flow);
   if (state) std::cout << "resumed   at step " << state->scalars.value("step", int64_t{0}) << std::endl;
 
@@ -358,7 +377,8 @@ int run(const Command& command, Wishes& wishes) {
                          {"resumed", state.has_value()},
                          {"spec", model.spec},
                          {"fit", model.metadata["fit"]}});
-  const auto objective = objective_of(wishes, splits, flow, noisy);
+  const auto dependent = dependence ? dependence->objective(flow) : nullptr;
+  const auto objective = objective_of(wishes, splits, flow, noisy, dependent);
   FitHooks hooks;
   hooks.progress = [&](const Progress& progress) { display.show(progress); };
   hooks.notice = [](const std::string& sentence) { warn("train", sentence); };
@@ -381,6 +401,10 @@ int run(const Command& command, Wishes& wishes) {
 
   std::cout << "ended     by " << report.ended << " after " << report.steps << " steps, " << report.epochs
             << " epochs, " << duration(report.seconds) << '\n';
+  if (dependent) {
+    std::cout << "strength of the dependence " << number(dependent->strength(), 4) << '\n';
+    model.metadata["dependence_strength"] = dependent->strength();
+  }
   if (splits.test && splits.test->rows() > 0) {
     auto rows = splits.test->in_order(4 * wishes.fit.batch_size);
     if (!noisy.empty()) rows = dequantized(std::move(rows), noisy, command.common().seed);

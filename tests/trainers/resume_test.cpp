@@ -260,7 +260,8 @@ TEST_F(Resume, AStateThatDoesNotFitIsRefused) {
   EXPECT_EQ(say(changed, options(), train), "training state/step: expected an integer, got \"three\"");
   changed = state;
   changed.tensors.erase(changed.tensors.begin());
-  EXPECT_NE(say(changed, options(), train).find("the training state has no 'current/objective.flow."), std::string::npos);
+  EXPECT_NE(say(changed, options(), train).find("the training state has no 'current/objective.flow."),
+            std::string::npos);
   changed = state;
   std::erase_if(changed.tensors, [](const auto& item) { return item.first == "optimizer/float32/second_moment"; });
   EXPECT_EQ(say(changed, options(), train), "optimizer: the state has no 'float32/second_moment'");
