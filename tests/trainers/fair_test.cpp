@@ -177,6 +177,7 @@ TEST(FairObjective, DivergenceIsZeroAtEachPointWhenTheEncodersUndoTheDifference)
   copy_state(*second, *pulled);
   const auto p0 = normal(0.5, 1.3);
   const auto p1 = std::make_shared<Flow>(pulled, p0);
+  p1->to(torch::kFloat64);
   torch::manual_seed(seed);
   const auto x = p1->sample(100);
   const auto [z, log_det] = model->encode(x, 1);

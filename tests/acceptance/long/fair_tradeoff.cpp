@@ -59,12 +59,12 @@ std::vector<Audit> run(const Experiment& experiment, std::vector<double>& errors
     return fair_rows(data.get(), model.criterion, 2, experiment.name);
   };
   const FairSplits rows{rows_of(splits.train), rows_of(splits.valid), rows_of(splits.test)};
-  const AuditOptions how{.samples = 20000, .adversary_steps = 1500};
+  const AuditOptions how{.samples = 20000, .adversary_steps = 1000};
   std::vector<Audit> audits;
   const SeedGuard guard(seed);
   if (experiment.method == "matching") {
     model.cells.emplace(rows.train.x, Cells::Options{});
-    fit_matching(model, rows, 2000, seed);
+    fit_matching(model, rows, 1500, seed);
     const FairSplits cells{cells_of(*model.cells, rows.train), cells_of(*model.cells, rows.valid),
                            cells_of(*model.cells, rows.test)};
     for (const double gamma : experiment.gammas)
@@ -80,9 +80,9 @@ std::vector<Audit> run(const Experiment& experiment, std::vector<double>& errors
   for (const double gamma : experiment.gammas) {
     FairTraining training;
     training.model = {.features = model.scales->features()};
-    training.objective = {.gamma = gamma, .ramp_end = 1000, .draws = 128};
+    training.objective = {.gamma = gamma, .ramp_end = 500, .draws = 128};
     training.fit = {.batch_size = 256,
-                    .steps = 2000,
+                    .steps = 1000,
                     .learning_rate = 3e-3,
                     .evaluate_every = 200,
                     .checkpoint_seconds = 1e9,
@@ -104,6 +104,7 @@ double excess(const StratumAudit& stratum, const std::vector<AdversaryScore>& sc
 }
 
 void report(const Experiment& experiment, diffeo::testing::Acceptance& accept) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a line at a time, for those who wait
   const auto start = std::chrono::steady_clock::now();
   std::vector<double> errors;
   const auto audits = run(experiment, errors);
