@@ -31,8 +31,10 @@ constexpr int64_t cells_at_a_time = 16384;
 class BinaryMade : public Objective {
  public:
   BinaryMade(int64_t features, const std::vector<double>& bias) {
+    // The hidden units are shared out among the indicators: each needs several to see how the others hang together.
+    const auto width = std::clamp<int64_t>(8 * features, 50, 512);
     net_ = register_module(
-        "net", build_made({.width = 50, .depth = 2}, {.degrees = feature_degrees("natural", features, 0)}, bias));
+        "net", build_made({.width = width, .depth = 2}, {.degrees = feature_degrees("natural", features, 0)}, bias));
   }
   /// (n), nats, of vectors (n, features).
   Tensor log_prob(const Tensor& x) {
@@ -142,7 +144,7 @@ Tensor fit_cell_probabilities(const Cells& cells, const Tensor& train, const Ten
   fit(made, *learn, choose.get(),
       {.batch_size = 256,
        .steps = steps,
-       .learning_rate = 1e-2,
+       .learning_rate = 3e-3,
        .weight_decay = 1e-4,
        .evaluate_every = std::max<int64_t>(1, steps / 20),
        .checkpoint_seconds = 1e9,
