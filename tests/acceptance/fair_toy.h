@@ -6,14 +6,14 @@
 
 #include <memory>
 
-#include "diffeo/flows/gaussian_mixture.h"
+#include "diffeo/flows/full_mixture.h"
 #include "diffeo/trainers/fair/audit.h"
 #include "diffeo/trainers/fair/fair_fit.h"
 
 namespace diffeo::testing {
 
 inline DistributionPtr toy_density(int64_t group, torch::Dtype dtype = torch::kFloat32) {
-  auto density = std::make_shared<GaussianMixture>(GaussianMixture::Options{.features = 2, .components = 2});
+  auto density = std::make_shared<FullMixture>(FullMixture::Options{.features = 2, .components = 2});
   density->to(torch::kFloat64);
   const double height = group == 0 ? 3 : -3;
   density->set(torch::full({2}, 0.5, torch::kFloat64), torch::tensor({{-3.0, height}, {3.0, height}}, torch::kFloat64),

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "diffeo/flows/full_mixture.h"
 #include "diffeo/flows/full_normal.h"
-#include "diffeo/flows/gaussian_mixture.h"
 #include "diffeo/layers/base/random.h"
 #include "diffeo/layers/sequential/sequential.h"
 #include "diffeo/trainers/fair/audit.h"
@@ -21,7 +21,7 @@ double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 /// A normal of two features in float64.
 DistributionPtr normal(double mean_of_first, double deviation_of_first = 1, double mean_of_second = 0) {
-  auto made = std::make_shared<GaussianMixture>(GaussianMixture::Options{.features = 2, .components = 1});
+  auto made = std::make_shared<FullMixture>(FullMixture::Options{.features = 2, .components = 1});
   made->to(torch::kFloat64);
   made->set(torch::ones({1}, torch::kFloat64), torch::tensor({{mean_of_first, mean_of_second}}, torch::kFloat64),
             torch::tensor({{{deviation_of_first * deviation_of_first, 0.0}, {0.0, 1.0}}}, torch::kFloat64));
@@ -298,12 +298,12 @@ TEST(ColumnScales, PointsOfTrainingRowsAreLogisticByQuantile) {
   }
 }
 
-TEST(GaussianMixtureFit, OneComponentHasTheMomentsOfTheRows) {
+TEST(FullMixtureFit, OneComponentHasTheMomentsOfTheRows) {
   torch::manual_seed(seed);
   const auto x = torch::matmul(torch::randn({500, 3}, torch::kFloat64),
                                torch::tensor({{1.0, 0.5, 0.0}, {0.0, 2.0, 0.3}, {0.0, 0.0, 0.7}}, torch::kFloat64)) +
                  3;
-  const auto fitted = fit_gaussian_mixture(x, {.components = 1, .regularisation = 0});
+  const auto fitted = fit_full_mixture(x, {.components = 1, .regularisation = 0});
   FullNormal want({.features = 3});
   want.to(torch::kFloat64);
   const torch::NoGradGuard no_grad;
@@ -315,15 +315,15 @@ TEST(GaussianMixtureFit, OneComponentHasTheMomentsOfTheRows) {
   EXPECT_LT((fitted->log_prob(x) - want.log_prob(x)).abs().max().item<double>(), 1e-7);
 }
 
-TEST(GaussianMixtureFit, FindsSeparateComponents) {
+TEST(FullMixtureFit, FindsSeparateComponents) {
   torch::manual_seed(seed);
   const auto centre = torch::tensor({{-5.0, 0.0}, {5.0, 0.0}, {0.0, 6.0}}, torch::kFloat64);
   const auto x = centre.index_select(0, torch::arange(3000).remainder(3)) + torch::randn({3000, 2}, torch::kFloat64);
-  const auto fitted = fit_gaussian_mixture(x, {.components = 3});
+  const auto fitted = fit_full_mixture(x, {.components = 3});
   const torch::NoGradGuard no_grad;
   const auto truth = (-0.5 * (x.unsqueeze(1) - centre).square().sum(-1)).logsumexp(1) - std::log(6 * M_PI);
   EXPECT_NEAR((fitted->log_prob(x) - truth).mean().item<double>(), 0, 0.02) << "seed " << seed;
-  EXPECT_NE(problem([&] { fit_gaussian_mixture(x.narrow(0, 0, 2), {.components = 3}); }).find("at least as many rows"),
+  EXPECT_NE(problem([&] { fit_full_mixture(x.narrow(0, 0, 2), {.components = 3}); }).find("at least as many rows"),
             std::string::npos);
 }
 

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "diffeo/flows/gaussian_mixture.h"
+#include "diffeo/flows/full_mixture.h"
 #include "diffeo/flows/recipes.h"
 #include "diffeo/layers/base/random.h"
 
@@ -22,17 +22,17 @@ double mean_log_prob(Distribution& density, const Tensor& x) {
 }
 
 DistributionPtr mixture(const Tensor& train, const Tensor& valid, const DensityOptions& options) {
-  if (options.components > 0) return fit_gaussian_mixture(train, {.components = options.components});
+  if (options.components > 0) return fit_full_mixture(train, {.components = options.components});
   const auto& judge = valid.defined() && valid.size(0) > 0 ? valid : train;
   DistributionPtr best;
   double best_likelihood = -std::numeric_limits<double>::infinity();
   for (int64_t components = 1; components <= 32 && 10 * components <= train.size(0); components *= 2) {
-    const auto candidate = fit_gaussian_mixture(train, {.components = components, .restarts = 1});
+    const auto candidate = fit_full_mixture(train, {.components = components, .restarts = 1});
     const double likelihood = mean_log_prob(*candidate, judge);
     if (best && likelihood <= best_likelihood) break;
     best = candidate, best_likelihood = likelihood;
   }
-  check(best != nullptr, "gaussian_mixture: needs at least 10 rows, got ", train.size(0));
+  check(best != nullptr, "full_mixture: needs at least 10 rows, got ", train.size(0));
   return best;
 }
 
@@ -68,7 +68,7 @@ DistributionPtr fit_density(const Tensor& train, const Tensor& valid, const Dens
   at_least(0, "components", options.components);
   at_least(1, "density_steps", options.density_steps);
   const SeedGuard guard(seed, train.device());
-  const auto density = options.density == "gaussian_mixture"
+  const auto density = options.density == "full_mixture"
                            ? mixture(train, valid, options)
                            : within("density", [&] { return flow(train, valid, options, seed); });
   density->eval();

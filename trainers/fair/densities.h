@@ -22,7 +22,7 @@ struct FairSplits {
 
 /// What the densities of the groups are.
 struct DensityOptions {
-  std::string density = "gaussian_mixture";
+  std::string density = "full_mixture";
   int64_t components = 0;
   int64_t density_layers = 0;
   int64_t density_width = 0;
@@ -32,7 +32,7 @@ struct DensityOptions {
     using O = DensityOptions;
     return std::tuple{
         optional("density", &O::density,
-                 "gaussian_mixture (by expectation maximisation), or a named flow fitted by maximum likelihood and "
+                 "full_mixture (by expectation maximisation), or a named flow fitted by maximum likelihood and "
                  "frozen: realnvp, maf (autoregressive), nsf, ..."),
         optional("components", &O::components, "of the mixture; 0: of 1, 2, 4, ... 32 the best on validation rows"),
         optional("density_layers", &O::density_layers, "of the flow; 0: its own default"),

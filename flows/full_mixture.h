@@ -11,7 +11,7 @@ namespace diffeo {
 /// L_k is lower triangular, its lower part and the logs of its diagonal in one parameter `cholesky` (K, D, D). Draws
 /// are reparametrised within the component that was drawn: gradients of a draw reach means and factors, but not the
 /// weights.
-class GaussianMixture : public Distribution {
+class FullMixture : public Distribution {
  public:
   struct Options {
     int64_t features = 0;
@@ -24,8 +24,8 @@ class GaussianMixture : public Distribution {
     }
   };
 
-  explicit GaussianMixture(const Options& options);
-  Json spec() const override { return write("gaussian_mixture", options_); }
+  explicit FullMixture(const Options& options);
+  Json spec() const override { return write("full_mixture", options_); }
 
   /// Sets weights (K), positive; means (K, D); covariances (K, D, D), positive definite. Throws Error for other shapes
   /// and for a covariance that has no Cholesky factor.
@@ -58,6 +58,6 @@ struct MixtureFitOptions {
 /// default generator. Throws Error for fewer rows than components.
 ///
 /// Dempster, Laird and Rubin, "Maximum likelihood from incomplete data via the EM algorithm", 1977.
-std::shared_ptr<GaussianMixture> fit_gaussian_mixture(const Tensor& x, const MixtureFitOptions& options);
+std::shared_ptr<FullMixture> fit_full_mixture(const Tensor& x, const MixtureFitOptions& options);
 
 }  // namespace diffeo

@@ -1,4 +1,4 @@
-#include "diffeo/flows/gaussian_mixture.h"
+#include "diffeo/flows/full_mixture.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/diag_embed.h>
@@ -25,7 +25,7 @@
 
 namespace diffeo {
 
-GaussianMixture::GaussianMixture(const Options& options)
+FullMixture::FullMixture(const Options& options)
     : Distribution(Space::reals(at_least(1, "features", options.features))), options_(options) {
   at_least(1, "components", options.components);
   if (!(options.spread >= 0)) throw SpecError("spread", c10::str("must be at least 0, got ", options.spread));
@@ -35,28 +35,26 @@ GaussianMixture::GaussianMixture(const Options& options)
   cholesky_ = register_parameter("cholesky", at::zeros({components, features, features}));
 }
 
-void GaussianMixture::set(const Tensor& weights, const Tensor& means, const Tensor& covariances) {
+void FullMixture::set(const Tensor& weights, const Tensor& means, const Tensor& covariances) {
   const at::NoGradGuard no_grad;
   check(
       weights.sizes() == logits_.sizes() && means.sizes() == means_.sizes() && covariances.sizes() == cholesky_.sizes(),
-      "gaussian_mixture: expected weights, means and covariances of shapes ", logits_.sizes(), ", ", means_.sizes(),
+      "full_mixture: expected weights, means and covariances of shapes ", logits_.sizes(), ", ", means_.sizes(),
       " and ", cholesky_.sizes(), ", got ", weights.sizes(), ", ", means.sizes(), " and ", covariances.sizes());
   Tensor factor;
   try {
     factor = at::linalg_cholesky(covariances);
   } catch (const c10::Error&) {
-    throw Error("gaussian_mixture: a covariance is not positive definite");
+    throw Error("full_mixture: a covariance is not positive definite");
   }
   logits_.copy_(weights.log());
   means_.copy_(means);
   cholesky_.copy_(factor.tril(-1) + at::diag_embed(factor.diagonal(0, -2, -1).log()));
 }
 
-Tensor GaussianMixture::factors() const {
-  return cholesky_.tril(-1) + at::diag_embed(cholesky_.diagonal(0, -2, -1).exp());
-}
+Tensor FullMixture::factors() const { return cholesky_.tril(-1) + at::diag_embed(cholesky_.diagonal(0, -2, -1).exp()); }
 
-Tensor GaussianMixture::log_joint(const Tensor& x) const {
+Tensor FullMixture::log_joint(const Tensor& x) const {
   const auto inverse = at::linalg_solve_triangular(
       factors(), at::eye(options_.features, tensor_options()).expand_as(cholesky_), /*upper=*/false);
   const auto z = at::matmul(x.unsqueeze(0) - means_.unsqueeze(1), inverse.transpose(-2, -1));  // (K, n, D)
@@ -64,12 +62,12 @@ Tensor GaussianMixture::log_joint(const Tensor& x) const {
   return (standard_normal_log_prob(z) + log_weights.unsqueeze(-1)).t();
 }
 
-Tensor GaussianMixture::evaluate(const Tensor& x, const Tensor&) {
+Tensor FullMixture::evaluate(const Tensor& x, const Tensor&) {
   const auto log_prob = at::logsumexp(log_joint(x.reshape({-1, options_.features})), -1);
   return log_prob.reshape(x.sizes().slice(0, x.dim() - 1));
 }
 
-Drawn GaussianMixture::simulate(at::IntArrayRef batch, const Tensor&) {
+Drawn FullMixture::simulate(at::IntArrayRef batch, const Tensor&) {
   auto shape = batch.vec();
   shape.push_back(options_.features);
   const auto z = at::randn(shape, tensor_options()).reshape({-1, options_.features});
@@ -114,20 +112,20 @@ Moments moments(const Tensor& x, const Tensor& shares, const Tensor& floor) {
 
 }  // namespace
 
-std::shared_ptr<GaussianMixture> fit_gaussian_mixture(const Tensor& x, const MixtureFitOptions& options) {
+std::shared_ptr<FullMixture> fit_full_mixture(const Tensor& x, const MixtureFitOptions& options) {
   const at::NoGradGuard no_grad;
-  check(x.dim() == 2, "gaussian_mixture: expected rows (n, D), got ", x.sizes());
-  check(x.size(0) >= options.components && options.components > 0, "gaussian_mixture: ", options.components,
+  check(x.dim() == 2, "full_mixture: expected rows (n, D), got ", x.sizes());
+  check(x.size(0) >= options.components && options.components > 0, "full_mixture: ", options.components,
         " components need at least as many rows, got ", x.size(0));
   // The sums are over many rows, and covariances come near to singular.
   const auto rows = x.detach().to(at::kDouble);
   const auto variance = rows.var(0, false);
   const auto floor = at::diag_embed(options.regularisation * variance.clamp_min(1e-12 + 1e-6 * variance.mean()));
-  std::shared_ptr<GaussianMixture> best;
+  std::shared_ptr<FullMixture> best;
   double best_likelihood = -std::numeric_limits<double>::infinity();
   for (int64_t restart = 0; restart < std::max<int64_t>(options.restarts, 1); ++restart) {
-    auto mixture = std::make_shared<GaussianMixture>(
-        GaussianMixture::Options{.features = rows.size(1), .components = options.components});
+    auto mixture =
+        std::make_shared<FullMixture>(FullMixture::Options{.features = rows.size(1), .components = options.components});
     mixture->to(rows.device(), at::kDouble);
     const auto centres = spread_out(rows, options.components);
     const auto square = rows.square().sum(-1, true) - 2 * at::matmul(rows, centres.t()) + centres.square().sum(-1);
@@ -150,7 +148,7 @@ std::shared_ptr<GaussianMixture> fit_gaussian_mixture(const Tensor& x, const Mix
   return best;
 }
 
-DIFFEO_DISTRIBUTION(gaussian_mixture, GaussianMixture, "Mixture of normals with full covariances.",
+DIFFEO_DISTRIBUTION(full_mixture, FullMixture, "Mixture of normals with full covariances.",
                     {"one_feature", {{"features", 1}, {"components", 3}}},
                     {"two_features", {{"features", 2}, {"components", 4}}});
 
