@@ -29,6 +29,7 @@ constexpr Subcommand subcommands[] = {
     {"convert", "bring tables from CSV or NumPy to HDF5 and back", convert},
     {"inspect", "describe a data file, a model file, or what this program knows", inspect},
     {"plot", "draw data, samples, densities and training curves", plot},
+    {"fair", "representations that hide a group, with a certificate", fair},
 };
 
 void print_help() {
