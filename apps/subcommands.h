@@ -15,6 +15,7 @@ enum Exit { fine = 0, failed = 1, bad_input = 2, interrupted_by_signal = 130 };
 int convert(const Arguments& arguments);
 int evaluate(const Arguments& arguments);
 int inspect(const Arguments& arguments);
+int intervene(const Arguments& arguments);
 int plot(const Arguments& arguments);
 int sample(const Arguments& arguments);
 int sample_target(const Arguments& arguments);
