@@ -27,6 +27,7 @@ Study simulated(int64_t rows) {
 InterventionalModelPtr model_for(const Study& study, uint64_t seed) {
   InterventionalOptions options;
   options.folds = 1;
+  options.target_bins = 5;
   return InterventionalModel::for_study(study, {0, 1}, options, seed);
 }
 

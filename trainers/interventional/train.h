@@ -1,5 +1,6 @@
 #pragma once
 
+#include "diffeo/trainers/fit.h"
 #include "diffeo/trainers/interventional/model.h"
 
 namespace diffeo {
