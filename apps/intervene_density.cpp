@@ -134,7 +134,7 @@ void draw(const Wishes& wishes, const StoredIntervention& stored, const std::vec
 
 void summarise(const StoredIntervention& stored, const std::vector<int64_t>& places,
                const std::vector<Tensor>& values) {
-  Columns table("lrrrrrrr");
+  Columns table("lrrrrrrrr");
   table.row({"outcome", "do", "mean", "deviation", "5 %", "25 %", "50 %", "75 %", "95 %"});
   for (size_t d = 0; d < stored.file.columns.size(); ++d)
     for (size_t i = 0; i < places.size(); ++i) {

@@ -54,8 +54,7 @@ void write_csv(const std::string& path, const std::vector<Effect>& effects, doub
   stream << "effect,densities,one_step,standard_error,lower,upper\n";
   for (const auto& effect : effects)
     stream << '"' << effect.name << "\"," << effect.density << ',' << effect.one_step << ',' << effect.standard_error
-           << ',' << effect.one_step - width * effect.standard_error << ','
-           << effect.one_step + width * effect.standard_error << '\n';
+           << ',' << effect.lower(width) << ',' << effect.upper(width) << '\n';
   check(static_cast<bool>(stream.flush()), path, ": cannot write");
 }
 
@@ -98,8 +97,7 @@ int run(const Command& command, const Wishes& wishes) {
   table.row({"effect", "densities", "one-step", "std. error", c10::str(100 * wishes.confidence, " % interval")});
   for (const auto& effect : all)
     table.row({effect.name, number(effect.density), number(effect.one_step), number(effect.standard_error, 3),
-               number(effect.one_step - width * effect.standard_error) + " to " +
-                   number(effect.one_step + width * effect.standard_error)});
+               number(effect.lower(width)) + " to " + number(effect.upper(width))});
   table.print();
   if (wishes.output.empty()) return fine;
   write_csv(wishes.output, all, width);

@@ -20,7 +20,8 @@ struct TrainingOptions {
   int64_t folds = 5;
   std::string correction = "aiptw";
   int64_t target_bins = 10;
-  double target_bound = 0;
+  double target_bound = 0, floor = 0.02;
+  bool batches = false;
   int64_t nuisance_steps = 3000, nuisance_batch_size = 64, target_steps = 3000, target_batch_size = 512;
   double nuisance_learning_rate = 3e-3, target_learning_rate = 5e-3, average = 0.995, holdout = 0.1;
   double checkpoint_seconds = 60;
@@ -31,6 +32,11 @@ struct TrainingOptions {
         optional("correction", &O::correction,
                  "aiptw (right where outcome densities or propensities are), plug_in (where the former are) or iptw "
                  "(where the latter are)"),
+        optional("batches", &O::batches,
+                 "fit the density of one outcome in batches of the published loss, which need not have a minimum, "
+                 "rather than to the corrected distribution made increasing"),
+        optional("floor", &O::floor,
+                 "in batches (and for several outcomes): part of a broad density that bounds the loss; 0: none"),
         optional("target_bins", &O::target_bins, "bins of the interventional densities' splines"),
         optional("target_bound", &O::target_bound,
                  "they act within this many standard deviations; 0: all that was observed"),
@@ -103,6 +109,8 @@ InterventionalOptions structure_of(const Wishes& wishes) {
   InterventionalOptions options;
   options.folds = wishes.training.folds;
   options.correction = wishes.training.correction;
+  options.increasing = !wishes.training.batches;
+  options.floor = wishes.training.floor;
   options.target_bins = wishes.training.target_bins;
   options.target_bound = wishes.training.target_bound;
   options.nuisance = wishes.nuisance;

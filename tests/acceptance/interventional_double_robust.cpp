@@ -45,11 +45,11 @@ struct Learned {
   double divergence, mean, mass;
 };
 
-std::vector<Learned> densities(const Study& study, const Predictions& predictions, Correction correction,
-                               uint64_t seed) {
+std::vector<Learned> densities(const Study& study, const Predictions& predictions, Correction correction, uint64_t seed,
+                               bool increasing = false) {
   torch::manual_seed(seed);
   const auto model = model_for(study, seed);
-  fit_targets(model->targets(), predictions, study, correction, 0.05,
+  fit_targets(model->targets(), predictions, study, {.correction = correction, .increasing = increasing, .floor = 0},
               {.batch_size = 512, .steps = 2000, .learning_rate = 5e-3, .average = 0.995, .seed = seed});
   const auto grid = torch::linspace(-8, 9, 6801, torch::kFloat64);
   const double step = 17.0 / 6800;
@@ -85,11 +85,13 @@ void run(diffeo::testing::Acceptance& accept, uint64_t seed) {
                          double plug_in_least) {
     const auto corrected = densities(study, predictions, Correction::aiptw, seed);
     const auto plug_in = densities(study, predictions, Correction::plug_in, seed);
+    const auto increasing = densities(study, predictions, Correction::aiptw, seed, true);
     for (int a = 0; a < 2; ++a) {
       const auto name = [&](const char* claim) { return c10::str(variant, "_", claim, "_y", a, "_seed", seed); };
       std::printf("%s: plug-in kl %.4f mean %.3f, aiptw kl %.4f mean %.3f\n", name("").c_str(), plug_in[a].divergence,
                   plug_in[a].mean, corrected[a].divergence, corrected[a].mean);
       accept.at_most(name("aiptw_kl"), corrected[a].divergence, corrected_most);
+      accept.at_most(name("aiptw_increasing_kl"), increasing[a].divergence, corrected_most);
       accept.at_most(name("mass"), std::fabs(corrected[a].mass - 1), 1e-3);
       if (plug_in_least > 0) accept.at_least(name("plug_in_kl"), plug_in[a].divergence, plug_in_least);
       if (plug_in_least == 0) accept.at_most(name("mean"), std::fabs(corrected[a].mean - a), 0.12);

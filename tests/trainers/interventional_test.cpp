@@ -232,8 +232,9 @@ TEST_F(Interventional, PredictionsAreTheMomentsOfTheNuisancesDensity) {
     const auto drawn = nuisance.outcome()->sample(40000, context).squeeze(-1).to(torch::kFloat64);  // (5, n)
     const auto error = drawn.std(1) / 200;
     EXPECT_TRUE((predictions.mean().select(1, a) - drawn.mean(1)).abs().lt(5 * error).all().item<bool>());
+    // The points have steps in between: at most half the probability of one, 0.02, and five errors of the draws.
     const auto below = drawn.le(0.5).to(torch::kFloat64).mean(1);
-    EXPECT_TRUE((predictions.cumulative(0.5).select(1, a) - below).abs().lt(0.0125).all().item<bool>());
+    EXPECT_TRUE((predictions.cumulative(0.5).select(1, a) - below).abs().lt(0.03).all().item<bool>());
   }
 }
 

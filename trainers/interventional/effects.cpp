@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "diffeo/layers/base/random.h"
@@ -72,10 +73,22 @@ Tensor Effects::cumulative_scores(int64_t a, double y) const {
   return expected + weights_.select(1, a) * (outcome_.le(y).to(torch::kFloat64) - expected);
 }
 
-Effect Effects::corrected(std::string name, double density, const Tensor& influence) const {
+double Effect::lower(double width) const {
+  const double end = one_step - width * standard_error;
+  return probability ? std::clamp(end, 0.0, 1.0) : end;
+}
+
+double Effect::upper(double width) const {
+  const double end = one_step + width * standard_error;
+  return probability ? std::clamp(end, 0.0, 1.0) : end;
+}
+
+Effect Effects::corrected(std::string name, double density, const Tensor& influence, bool probability) const {
   const auto rows = static_cast<double>(influence.numel());
   const double error = rows > 1 ? influence.std().item<double>() / std::sqrt(rows) : std::nan("");
-  return {std::move(name), density, density + influence.mean().item<double>(), error};
+  double one_step = density + influence.mean().item<double>();
+  if (probability) one_step = std::clamp(one_step, 0.0, 1.0);
+  return {std::move(name), density, one_step, error, probability};
 }
 
 Effect Effects::mean(int64_t a) const {
@@ -113,17 +126,17 @@ Effects::Gap Effects::largest_gap(int64_t from, double shift_from, int64_t of, d
 
 Effect Effects::benefit_lower(double threshold, int64_t a, int64_t b) const {
   const auto gap = largest_gap(b, threshold, a, 0);
-  if (std::isnan(gap.place)) return {"benefit, at least", 0, 0, 0};
+  if (std::isnan(gap.place)) return {"benefit, at least", 0, 0, 0, true};
   // The place of the supremum may be held fixed: to first order it does not matter.
   const auto influence = cumulative_scores(b, gap.place - threshold) - cumulative_scores(a, gap.place) - gap.value;
-  return corrected("benefit, at least", gap.value, influence);
+  return corrected("benefit, at least", gap.value, influence, true);
 }
 
 Effect Effects::benefit_upper(double threshold, int64_t a, int64_t b) const {
   const auto gap = largest_gap(a, 0, b, threshold);
-  if (std::isnan(gap.place)) return {"benefit, at most", 1, 1, 0};
+  if (std::isnan(gap.place)) return {"benefit, at most", 1, 1, 0, true};
   const auto influence = gap.value - (cumulative_scores(a, gap.place) - cumulative_scores(b, gap.place - threshold));
-  return corrected("benefit, at most", 1 - gap.value, influence);
+  return corrected("benefit, at most", 1 - gap.value, influence, true);
 }
 
 }  // namespace diffeo

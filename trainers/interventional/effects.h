@@ -10,6 +10,11 @@ struct Effect {
   double density = 0;         ///< read off the interventional densities
   double one_step = 0;        ///< the same corrected by the mean of its influence function in the study
   double standard_error = 0;  ///< of `one_step`, from the influence function; 0 where there is no room for error
+  bool probability = false;   ///< it lies in [0, 1]
+
+  /// Ends of the interval of `width` standard errors to each side.
+  double lower(double width) const;
+  double upper(double width) const;
 };
 
 /// Effects on one column of the outcome, read off interventional densities, with standard errors from the study.
@@ -43,7 +48,7 @@ class Effects {
   double density_at(int64_t a, double y) const;
   Tensor mean_scores(int64_t a) const;                  ///< (N)
   Tensor cumulative_scores(int64_t a, double y) const;  ///< (N)
-  Effect corrected(std::string name, double density, const Tensor& influence) const;
+  Effect corrected(std::string name, double density, const Tensor& influence, bool probability = false) const;
   /// sup_y F_from(y - shift_from) - F_of(y - shift_of) and where.
   struct Gap {
     double value, place;

@@ -12,6 +12,8 @@ struct InterventionalOptions {
   int64_t rows = 0;
   int64_t folds = 5;
   std::string correction = "aiptw";
+  bool increasing = true;
+  double floor = 0.02;
   int64_t target_bins = 10;
   double target_bound = 0;
   NuisanceOptions nuisance;
@@ -27,6 +29,9 @@ struct InterventionalOptions {
                       required("rows", &O::rows, "rows of the study"),
                       optional("folds", &O::folds, "nuisances, each learned from the rows of the other folds"),
                       optional("correction", &O::correction, "plug_in, iptw or aiptw"),
+                      optional("increasing", &O::increasing,
+                               "of one outcome: densities fitted to the corrected distribution made increasing"),
+                      optional("floor", &O::floor, "part of a broad density in the loss of those fitted in batches"),
                       optional("target_bins", &O::target_bins, "bins of the splines of the interventional densities"),
                       optional("target_bound", &O::target_bound,
                                "their splines act within this many standard deviations; 0: all that was observed"),

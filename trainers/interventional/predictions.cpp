@@ -13,7 +13,7 @@ struct BaseRule {
   Tensor z, probability;  ///< (Q)
 };
 BaseRule base_rule(const torch::TensorOptions& options) {
-  const auto z = torch::linspace(-5.2, 5.2, 53, torch::kFloat64);
+  const auto z = torch::linspace(-5.2, 5.2, 105, torch::kFloat64);
   const auto density = (-0.5 * z.square()).exp();
   return {z.to(options), (density / density.sum()).to(options)};
 }

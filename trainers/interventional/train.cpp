@@ -11,6 +11,13 @@ Batch batch_of(const Study& study) {
   return {.x = study.outcome, .context = study.covariates, .label = study.treatment};
 }
 
+TargetOptions target_options(const InterventionalOptions& options) {
+  return {.correction = correction_named(options.correction),
+          .clip = options.quadrature.clip,
+          .increasing = options.increasing,
+          .floor = options.floor};
+}
+
 }  // namespace
 
 NuisanceRows rows_for_nuisance(const InterventionalModel& model, int64_t k, double holdout, uint64_t seed) {
@@ -36,10 +43,18 @@ FitReport fit_nuisance(const NuisancePtr& nuisance, const Study& learn, const St
 }
 
 FitReport fit_targets(const std::vector<FlowPtr>& targets, const Predictions& predictions, const Study& study,
-                      Correction correction, double clip, const FitOptions& options, const FitHooks& hooks,
+                      const TargetOptions& how, const FitOptions& options, const FitHooks& hooks,
                       const TrainingState* resume) {
-  InterventionalLikelihood objective(targets, correction, predictions.shared_grid() ? predictions.points : Tensor());
-  const auto weights = inverse_weights(predictions.propensity, study.treatment, clip);
+  const auto weights = inverse_weights(predictions.propensity, study.treatment, how.clip);
+  if (predictions.shared_grid() && how.increasing) {
+    const auto distribution = corrected_distribution(predictions, study.outcome, weights, how.correction);
+    InterventionalLikelihood objective(targets, Correction::plug_in, predictions.points);
+    const auto one = in_memory({.x = study.outcome.slice(0, 0, 1), .context = distribution.view({1, -1})});
+    return fit(objective, *one, nullptr, options, hooks, resume);
+  }
+  const auto deviation = study.outcome.std(0, /*unbiased=*/false).clamp_min(1e-12);
+  InterventionalLikelihood objective(targets, how.correction, predictions.shared_grid() ? predictions.points : Tensor(),
+                                     how.floor, study.outcome.mean(0), deviation);
   const auto rows = in_memory(rows_of(predictions, study.outcome, weights));
   return fit(objective, *rows, nullptr, options, hooks, resume);
 }
@@ -80,8 +95,8 @@ InterventionalReport fit_interventional(InterventionalModel& model, const Study&
   }
   const auto body = [&](const FitHooks& inner, const TrainingState* state) {
     const SeedGuard guard(options.target.seed, study.outcome.device());  // of the draws of several outcomes
-    return fit_targets(model.targets(), model.predict(study), study, correction_named(model.options().correction),
-                       model.options().quadrature.clip, options.target, inner, state);
+    return fit_targets(model.targets(), model.predict(study), study, target_options(model.options()), options.target,
+                       inner, state);
   };
   run(folds, "interventional densities", body);
   return report;

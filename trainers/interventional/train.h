@@ -46,9 +46,18 @@ FitReport fit_nuisance(const NuisancePtr& nuisance, const Study& learn, const St
                        const NuisanceLikelihood::Options& regularisation, const FitOptions& options,
                        const FitHooks& hooks = {}, const TrainingState* resume = nullptr);
 
+/// How target flows are fitted.
+struct TargetOptions {
+  Correction correction = Correction::aiptw;
+  double clip = 0.05;
+  /// Of one outcome: fit to the corrected distribution made increasing, all rows at once, rather than in batches.
+  bool increasing = true;
+  double floor = 0.02;  ///< in batches; see InterventionalLikelihood
+};
+
 /// Trains target flows by `fit`, with the nuisances' predictions for the same rows.
 FitReport fit_targets(const std::vector<FlowPtr>& targets, const Predictions& predictions, const Study& study,
-                      Correction correction, double clip, const FitOptions& options, const FitHooks& hooks = {},
+                      const TargetOptions& how, const FitOptions& options, const FitHooks& hooks = {},
                       const TrainingState* resume = nullptr);
 
 /// Trains all of a model that `for_study` made of this study: the nuisances, then, with their predictions for rows that

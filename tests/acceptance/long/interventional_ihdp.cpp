@@ -108,7 +108,7 @@ int main() {
     fit_nuisances(*model, one.study, options);
     const auto predictions = model->predict(one.study);
     const auto fit_with = [&](const std::vector<FlowPtr>& targets, Correction correction) {
-      fit_targets(targets, predictions, one.study, correction, model->options().quadrature.clip, options.target);
+      fit_targets(targets, predictions, one.study, {.correction = correction}, options.target);
     };
     fit_with(model->targets(), Correction::aiptw);
     const auto uncorrected = model_of(one.study, 8, seed);
