@@ -19,11 +19,11 @@ namespace {
 struct TrainingOptions {
   int64_t folds = 5;
   std::string correction = "aiptw";
-  int64_t target_bins = 10;
-  double target_bound = 0, floor = 0.02;
+  int64_t target_bins = 8;
+  double target_bound = 0, smoothing = 1, floor = 0.02;
   bool batches = false;
-  int64_t nuisance_steps = 3000, nuisance_batch_size = 64, target_steps = 3000, target_batch_size = 512;
-  double nuisance_learning_rate = 3e-3, target_learning_rate = 5e-3, average = 0.995, holdout = 0.1;
+  int64_t nuisance_steps = 2000, nuisance_batch_size = 64, target_steps = 2000, target_batch_size = 512;
+  double nuisance_learning_rate = 2e-3, target_learning_rate = 5e-3, average = 0.995, holdout = 0.1;
   double checkpoint_seconds = 60;
   static constexpr auto fields() {
     using O = TrainingOptions;
@@ -35,6 +35,8 @@ struct TrainingOptions {
         optional("batches", &O::batches,
                  "fit the density of one outcome in batches of the published loss, which need not have a minimum, "
                  "rather than to the corrected distribution made increasing"),
+        optional("smoothing", &O::smoothing,
+                 "width of the kernel on single outcomes in that distribution, in units of Silverman's rule"),
         optional("floor", &O::floor,
                  "in batches (and for several outcomes): part of a broad density that bounds the loss; 0: none"),
         optional("target_bins", &O::target_bins, "bins of the interventional densities' splines"),
@@ -111,6 +113,7 @@ InterventionalOptions structure_of(const Wishes& wishes) {
   options.correction = wishes.training.correction;
   options.increasing = !wishes.training.batches;
   options.floor = wishes.training.floor;
+  options.smoothing = wishes.training.smoothing;
   options.target_bins = wishes.training.target_bins;
   options.target_bound = wishes.training.target_bound;
   options.nuisance = wishes.nuisance;

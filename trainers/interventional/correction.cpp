@@ -107,17 +107,26 @@ Tensor increasing(const Tensor& values) {
 }
 
 Tensor corrected_distribution(const Predictions& predictions, const Tensor& outcome, const Tensor& weights,
-                              Correction correction) {
+                              Correction correction, double smoothing) {
   check(predictions.shared_grid(), "corrected distribution: needs predictions of one outcome");
-  const auto grid = predictions.points.squeeze(1);
-  const auto seen = deposit(outcome, torch::ones({1}, outcome.options()), grid);  // (N, K)
+  check(smoothing >= 0, "corrected distribution: smoothing must not be negative, got ", smoothing);
+  const auto grid = predictions.points.squeeze(1).to(torch::kFloat64);
+  const auto seen = deposit(outcome.to(torch::kFloat64), torch::ones({1}, grid.options()), grid);  // (N, K)
   std::vector<Tensor> distributions;
   for (int64_t a = 0; a < weights.size(1); ++a) {
     const auto expected = predictions.probability.select(1, a).to(torch::kFloat64);
     const auto weight = weights.select(1, a).to(torch::kFloat64).unsqueeze(1);
+    const auto smoothed = [&](const Tensor& probability) {
+      const double rows = (weight.sum().square() / weight.square().sum().clamp_min(1e-12)).item<double>();
+      const double width =
+          smoothing * 0.9 * outcome.std(/*unbiased=*/false).item<double>() * std::pow(std::fmax(rows, 1), -0.2);
+      if (!(width > 0)) return probability;
+      const auto kernel = (-0.5 * ((grid.unsqueeze(1) - grid) / width).square()).exp();
+      return probability.matmul(kernel / kernel.sum(1, /*keepdim=*/true));
+    };
     auto one = correction == Correction::plug_in ? expected.mean(0)
-               : correction == Correction::iptw  ? (weight * seen).mean(0) / weight.mean().clamp_min(1e-12)
-                                                 : (expected + weight * (seen.to(torch::kFloat64) - expected)).mean(0);
+               : correction == Correction::iptw  ? smoothed((weight * seen).mean(0) / weight.mean().clamp_min(1e-12))
+                                                 : expected.mean(0) + smoothed((weight * (seen - expected)).mean(0));
     if (one.min().item<double>() < 0) {
       const auto function = increasing(one.cumsum(0)).clamp(0, 1);
       one = torch::cat({function.slice(0, 0, 1), function.diff()});

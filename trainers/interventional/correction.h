@@ -57,8 +57,11 @@ Tensor increasing(const Tensor& values);
 /// The distribution of one outcome under each treatment, (T, K) probabilities of the grid's points: what the loss
 /// compares flows with, as one distribution. Where the corrected one has negative probabilities, its distribution
 /// function is made to increase (its mean stays) and kept within [0, 1].
+///
+/// Single outcomes and their weights, not what the nuisances predict, are smoothed by a normal kernel of `smoothing`
+/// times Silverman's width, 0.9 times the outcome's standard deviation times M^(-1/5) with M = (sum w)^2 / sum w^2.
 Tensor corrected_distribution(const Predictions& predictions, const Tensor& outcome, const Tensor& weights,
-                              Correction correction);
+                              Correction correction, double smoothing = 1);
 
 /// The rows that InterventionalLikelihood takes: outcomes (N, D) and inverse weights (N, T), both in the dtype of the
 /// predictions.

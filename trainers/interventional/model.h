@@ -13,8 +13,9 @@ struct InterventionalOptions {
   int64_t folds = 5;
   std::string correction = "aiptw";
   bool increasing = true;
+  double smoothing = 1;
   double floor = 0.02;
-  int64_t target_bins = 10;
+  int64_t target_bins = 8;
   double target_bound = 0;
   NuisanceOptions nuisance;
   QuadratureOptions quadrature;
@@ -31,6 +32,7 @@ struct InterventionalOptions {
                       optional("correction", &O::correction, "plug_in, iptw or aiptw"),
                       optional("increasing", &O::increasing,
                                "of one outcome: densities fitted to the corrected distribution made increasing"),
+                      optional("smoothing", &O::smoothing, "of that distribution, in units of Silverman's width"),
                       optional("floor", &O::floor, "part of a broad density in the loss of those fitted in batches"),
                       optional("target_bins", &O::target_bins, "bins of the splines of the interventional densities"),
                       optional("target_bound", &O::target_bound,

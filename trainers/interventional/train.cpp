@@ -15,6 +15,7 @@ TargetOptions target_options(const InterventionalOptions& options) {
   return {.correction = correction_named(options.correction),
           .clip = options.quadrature.clip,
           .increasing = options.increasing,
+          .smoothing = options.smoothing,
           .floor = options.floor};
 }
 
@@ -47,7 +48,8 @@ FitReport fit_targets(const std::vector<FlowPtr>& targets, const Predictions& pr
                       const TrainingState* resume) {
   const auto weights = inverse_weights(predictions.propensity, study.treatment, how.clip);
   if (predictions.shared_grid() && how.increasing) {
-    const auto distribution = corrected_distribution(predictions, study.outcome, weights, how.correction);
+    const auto distribution =
+        corrected_distribution(predictions, study.outcome, weights, how.correction, how.smoothing);
     InterventionalLikelihood objective(targets, Correction::plug_in, predictions.points);
     const auto one = in_memory({.x = study.outcome.slice(0, 0, 1), .context = distribution.view({1, -1})});
     return fit(objective, *one, nullptr, options, hooks, resume);

@@ -52,7 +52,8 @@ struct TargetOptions {
   double clip = 0.05;
   /// Of one outcome: fit to the corrected distribution made increasing, all rows at once, rather than in batches.
   bool increasing = true;
-  double floor = 0.02;  ///< in batches; see InterventionalLikelihood
+  double smoothing = 1;  ///< of that distribution; see corrected_distribution
+  double floor = 0.02;   ///< in batches; see InterventionalLikelihood
 };
 
 /// Trains target flows by `fit`, with the nuisances' predictions for the same rows.
