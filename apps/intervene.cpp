@@ -22,6 +22,9 @@ int intervene(const Arguments& arguments) {
     known.push_back(action.name);
     if (!arguments.empty() && arguments[0] == action.name) return action.run({arguments.begin() + 1, arguments.end()});
   }
+  if (!arguments.empty() && !arguments[0].starts_with("-"))
+    throw Error(c10::str("unknown action '", arguments[0], "'", suggestion(arguments[0], known), "; known are ",
+                         c10::Join(", ", known)));
   std::string action;
   Command command(
       "intervene", "densities of what would come of a treatment, from observational data",
@@ -33,8 +36,7 @@ int intervene(const Arguments& arguments) {
        "diffeo intervene effects model.h5 ihdp.h5                  # with standard errors from the rows"});
   command.argument("action", action, "train, density, sample or effects");
   if (!command.parse(arguments)) return fine;
-  throw Error(
-      c10::str("unknown action '", action, "'", suggestion(action, known), "; known are ", c10::Join(", ", known)));
+  throw Error("which action? say train, density, sample or effects");
 }
 
 StoredIntervention read_intervention(const std::string& path) {

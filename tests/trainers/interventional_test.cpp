@@ -238,6 +238,60 @@ TEST_F(Interventional, PredictionsAreTheMomentsOfTheNuisancesDensity) {
   }
 }
 
+TEST_F(Interventional, IncreasingIsTheNearestAndKeepsTheSum) {
+  const auto pooled = increasing(torch::tensor({1.0, 3.0, 2.0, 2.5, 5.0, 4.0}, f64));
+  EXPECT_TRUE(pooled.allclose(torch::tensor({1.0, 2.5, 2.5, 2.5, 4.5, 4.5}, f64)));
+  const auto values = torch::randn({50}, f64).cumsum(0);
+  const auto got = increasing(values);
+  EXPECT_GE(got.diff().min().item<double>(), 0);
+  EXPECT_NEAR(got.sum().item<double>(), values.sum().item<double>(), 1e-10);
+  // The nearest of a convex set: no step towards another increasing sequence comes nearer.
+  for (int i = 0; i < 20; ++i) {
+    const auto other = std::get<0>((3 * torch::randn({50}, f64)).sort());
+    EXPECT_GE(((got - values) * (other - got)).sum().item<double>(), -1e-9);
+  }
+}
+
+TEST_F(Interventional, CorrectedDistributionsHaveTheAugmentedMean) {
+  const Simulated one(500);
+  const auto weights = inverse_weights(one.truth.propensity, one.study.treatment, 0.05);
+  const auto grid = one.truth.points.squeeze(1);
+  const auto expected = one.truth.mean();
+  for (const double smoothing : {0.0, 1.0})
+    for (const auto correction : {Correction::aiptw, Correction::plug_in, Correction::iptw}) {
+      const auto got = corrected_distribution(one.truth, one.study.outcome, weights, correction, smoothing);
+      EXPECT_GE(got.min().item<double>(), 0);
+      EXPECT_TRUE(got.sum(1).allclose(torch::ones({2}, f64)));
+      for (int64_t a = 0; a < 2; ++a) {
+        const auto m = expected.select(1, a), w = weights.select(1, a), y = one.study.outcome.squeeze(1);
+        const auto want = correction == Correction::plug_in ? m.mean()
+                          : correction == Correction::iptw  ? (w * y).sum() / w.sum()
+                                                            : (m + w * (y - m)).mean();
+        // Exact but for the ends of the grid, where nearly nothing lies and [0, 1] cuts.
+        EXPECT_NEAR(got[a].dot(grid).item<double>(), want.item<double>(), 2e-2) << name_of(correction);
+      }
+    }
+}
+
+/// Weights so large that the loss asks for a negative density: without the floor it runs off, with it it is bounded.
+TEST_F(Interventional, TheFloorBoundsTheLoss) {
+  Predictions predictions{torch::full({2, 2}, 0.5, f64), torch::linspace(-4, 4, 81, f64).unsqueeze(1),
+                          torch::zeros({2, 2, 81}, f64)};
+  predictions.probability.select(2, 80).fill_(1);  // all at 4, where rows of weight 20 take 19 times as much away
+  const auto rows = rows_of(predictions, torch::zeros({2, 1}, f64), torch::full({2, 2}, 20.0, f64));
+  const auto centre = torch::zeros({1}, f64), scale = torch::ones({1}, f64);
+  const auto loss = [&](double floor, double deviation) {
+    const std::vector<FlowPtr> narrow{normal_flow("affine", 0, deviation), normal_flow("affine", 0, deviation)};
+    torch::NoGradGuard no_grad;
+    return InterventionalLikelihood(narrow, Correction::aiptw, predictions.points, floor, centre, scale)
+        .loss(rows)
+        .item<double>();
+  };
+  EXPECT_LT(loss(0, 0.01), -1e6);
+  EXPECT_GT(loss(0.02, 0.01), -600);
+  EXPECT_NEAR(loss(1e-12, 1), loss(0, 1), 1e-6);
+}
+
 TEST_F(Interventional, ClippingIsReported) {
   const auto propensity = torch::tensor({{0.98, 0.02}, {0.5, 0.5}, {0.98, 0.02}, {0.1, 0.9}}, f64);
   const auto treatment = torch::tensor({1, 1, 0, 1}, torch::kInt64);
