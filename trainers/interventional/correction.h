@@ -23,7 +23,7 @@ std::string name_of(Correction correction);
 ///   aiptw:   mean_i CE_i + w_i (-log g_a(y_i) - CE_i)
 ///
 /// and the sum over treatments, in nats. The nuisances come in as numbers of the batch, so that no gradient can reach
-/// them. Melnychuk, Frauen, Feuerriegel 2023, https://arxiv.org/abs/2209.06203, section 4.3.
+/// them. Melnychuk, Frauen, Feuerriegel 2023, https://arxiv.org/abs/2209.06203.
 ///
 /// Where weights are large, the corrected loss asks for negative density in places, 1 - w_i being negative there, and
 /// no flow minimises it: it runs off to less and less density. `floor` bounds it: log g_a then stands for log((1 -

@@ -45,7 +45,7 @@ StudyShape shape_of(const Study& study, int64_t treatments);
 ///   networks make of (r, one-hot a), to a standard normal; autoregressive where the outcome has several columns.
 ///
 /// Melnychuk, Frauen, Feuerriegel, "Normalizing Flows for Interventional Density Estimation", 2023,
-/// https://arxiv.org/abs/2209.06203, section 4. Unlike there, an affine map given covariates and treatment stands in
+/// https://arxiv.org/abs/2209.06203. Unlike there, an affine map given covariates and treatment stands in
 /// front of the spline: outcomes that are well predicted need no fine bins then.
 class Nuisance : public Module {
  public:
