@@ -106,10 +106,34 @@ void print_origin(const Json& metadata) {
   }
 }
 
+/// A model of several networks, which other subcommands read: its parts by the first word of their tensors' names.
+void describe_parts(const std::string& file, const ModelFile& model) {
+  std::cout << file << ": model file, format " << model.version << ", of type " << brief(model.spec["type"], Json())
+            << '\n';
+  print_columns("  columns: ", model.columns);
+  print_columns("  context: ", model.context_columns);
+  print_origin(model.metadata);
+  for (const auto& [key, value] : model.spec.items())
+    if (key != "type") std::cout << "  " << key << ": " << brief(value, Json()) << '\n';
+  std::vector<std::pair<std::string, int64_t>> parts;
+  for (const auto& [name, tensor] : model.state) {
+    const auto part = name.substr(0, name.find('.'));
+    auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& one) { return one.first == part; });
+    if (found == parts.end()) found = parts.insert(found, {part, 0});
+    found->second += tensor.numel();
+  }
+  std::cout << "\nparts and the numbers in them\n";
+  Columns table("lr");
+  for (const auto& [part, count] : parts) table.row({part, grouped(count)});
+  table.print();
+  print_history(model);
+}
+
 }  // namespace
 
 void describe_model(const std::string& file) {
   const auto model = read_model(file);
+  if (model.spec.is_object() && model.spec.value("type", Json("flow")) != "flow") return describe_parts(file, model);
   const auto flow = flow_from(model, file);
   std::cout << file << ": model file, format " << model.version << '\n'
             << "  density on " << to_string(flow->space())

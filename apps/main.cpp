@@ -25,6 +25,7 @@ constexpr Subcommand subcommands[] = {
     {"sample", "draw new rows from a model", sample},
     {"sample-target", "draw weighted samples of a density known up to a constant", sample_target},
     {"associate", "association of genetic markers with a phenotype", associate},
+    {"intervene", "densities of what would come of a treatment, from observational data", intervene},
     {"toy", "make a table of points in the plane, for first steps", toy},
     {"convert", "bring tables from CSV or NumPy to HDF5 and back", convert},
     {"inspect", "describe a data file, a model file, or what this program knows", inspect},

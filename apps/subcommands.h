@@ -17,6 +17,7 @@ int convert(const Arguments& arguments);
 int evaluate(const Arguments& arguments);
 int fair(const Arguments& arguments);
 int inspect(const Arguments& arguments);
+int intervene(const Arguments& arguments);
 int plot(const Arguments& arguments);
 int sample(const Arguments& arguments);
 int sample_target(const Arguments& arguments);

@@ -6,7 +6,8 @@
 namespace diffeo::testing {
 namespace {
 
-const std::vector<std::string> subcommands{"convert", "evaluate", "inspect", "plot", "sample", "toy", "train"};
+const std::vector<std::string> subcommands{"convert", "evaluate", "inspect", "intervene",
+                                           "plot",    "sample",   "toy",     "train"};
 
 /// A mistake costs exit code 2, one line on stderr that begins with who complains, and nothing else.
 void expect_refused(const Folder& folder, const std::string& arguments, const std::string& who,
