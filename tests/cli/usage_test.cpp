@@ -6,8 +6,8 @@
 namespace diffeo::testing {
 namespace {
 
-const std::vector<std::string> subcommands{"convert", "evaluate", "inspect", "intervene",
-                                           "plot",    "sample",   "toy",     "train"};
+const std::vector<std::string> subcommands{"associate", "convert", "evaluate",      "fair", "inspect", "intervene",
+                                           "plot",      "sample",  "sample-target", "toy",  "train"};
 
 /// A mistake costs exit code 2, one line on stderr that begins with who complains, and nothing else.
 void expect_refused(const Folder& folder, const std::string& arguments, const std::string& who,
@@ -31,12 +31,16 @@ TEST(Usage, HelpOfEverySubcommandHasExamplesAndTheCommonOptions) {
   for (const auto& name : subcommands) {
     SCOPED_TRACE(name);
     EXPECT_NE(all.output.find("\n  " + name + " "), std::string::npos);
-    const auto outcome = folder.run(name + " --help");
-    EXPECT_EQ(outcome.code, 0);
-    EXPECT_EQ(outcome.errors, "");
-    for (const auto* word :
-         {"usage: diffeo", "examples:\n  diffeo", "--config", "--device", "--threads", "--seed", "--dtype"})
-      EXPECT_NE(outcome.output.find(word), std::string::npos) << word;
+    // Of a subcommand with parts, the parts have the options.
+    for (const std::string part :
+         name == "fair" ? std::vector<std::string>{" train", " encode", " certify"} : std::vector<std::string>{""}) {
+      const auto outcome = folder.run(name + part + " --help");
+      EXPECT_EQ(outcome.code, 0);
+      EXPECT_EQ(outcome.errors, "");
+      for (const auto* word :
+           {"usage: diffeo", "examples:\n  diffeo", "--config", "--device", "--threads", "--seed", "--dtype"})
+        EXPECT_NE(outcome.output.find(word), std::string::npos) << part << ": " << word;
+    }
   }
 }
 
