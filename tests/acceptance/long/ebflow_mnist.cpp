@@ -159,8 +159,9 @@ int main(int argc, char** argv) {
     const auto flow = task.flow();
     const auto curve = train(task, method, seconds, flow);
     std::fprintf(out, "# %s: seconds, nats of the test rows, steps\n", method.name);
-    for (const auto& point : curve)
-      std::fprintf(out, "%.2f %.3f %ld\n", point.seconds, point.nats, static_cast<long>(point.steps));
+    // The last one is of all test rows, and no point of the curve.
+    for (size_t i = 0; i + 1 < curve.size(); ++i)
+      std::fprintf(out, "%.2f %.3f %ld\n", curve[i].seconds, curve[i].nats, static_cast<long>(curve[i].steps));
     std::fprintf(out, "\n\n");
     std::fflush(out);
     ends[method.name] = curve.back();
