@@ -38,9 +38,10 @@ struct ScoredFeatures {
 };
 
 /// A univariate map applied in one direction. With parameters wanted and a way back that is a formula, that gives all;
-/// else slope and derivatives of log_det are taken where the map stands, and no inverse is evaluated. The derivatives by the parameters, where `want_parameters`, are what a scheme passes on to
-/// what made them: the score there falls by the vector-Jacobian product of `by_parameters`. `x` and, then, `parameters`
-/// must ask for gradients, and `parameters` be those of each point, not shared by the batch.
+/// else slope and derivatives of log_det are taken where the map stands, and no inverse is evaluated. The derivatives
+/// by the parameters, where `want_parameters`, are what a scheme passes on to what made them: the score there falls by
+/// the vector-Jacobian product of `by_parameters`. `x` and, then, `parameters` must ask for gradients, and `parameters`
+/// be those of each point, not shared by the batch.
 ScoredFeatures carry_features(const Univariate& map, const Tensor& x, const Tensor& parameters, const Tensor& score,
                               Direction direction, bool want_parameters);
 
