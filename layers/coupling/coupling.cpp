@@ -52,47 +52,45 @@ Space space_of(const Coupling::Options& options, bool codomain) {
 
 Coupling::Coupling(const Options& options)
     : Layer(space_of(options, false), space_of(options, true), options.context), options_(options) {
-  map_ = build_univariate(options.map);
-  kept_map_ = build_kept(options.kept_map);
-  if (map_->parameters() == 0) throw SpecError("map", "has no parameters for the network to make; use elementwise");
+  plan_ = c10::make_intrusive<coupling::Plan>();
+  plan_->map = build_univariate(options.map);
+  plan_->kept_map = build_kept(options.kept_map);
+  if (plan_->map->parameters() == 0)
+    throw SpecError("map", "has no parameters for the network to make; use elementwise");
 
   const auto mask = kept_features(options);
   std::vector<int64_t> kept, moved;
   for (int64_t i = 0; i < options.features; ++i) (mask[i] ? kept : moved).push_back(i);
-  kept_ = register_buffer("kept", at::tensor(kept));
-  moved_ = register_buffer("moved", at::tensor(moved));
-  plan_ = c10::make_intrusive<coupling::Plan>();
-  plan_->map = map_;
-  plan_->kept_map = kept_map_;
-  plan_->kept = kept_;
-  plan_->moved = moved_;
-
-  const auto inputs = static_cast<int64_t>(kept.size()) * (map_->domain().circular ? 2 : 1);
-  const auto outputs = static_cast<int64_t>(moved.size()) * map_->parameters();
+  plan_->kept = register_buffer("kept", at::tensor(kept));
+  plan_->moved = register_buffer("moved", at::tensor(moved));
+  const auto inputs = static_cast<int64_t>(kept.size()) * (plan_->map->domain().circular ? 2 : 1);
+  const auto outputs = static_cast<int64_t>(moved.size()) * plan_->map->parameters();
   net_ = within("net", [&] {
     return build_net(options.net, inputs, options.context, outputs,
-                     identities(*map_, static_cast<int64_t>(moved.size())));
+                     identities(*plan_->map, static_cast<int64_t>(moved.size())));
   });
   register_module("net", net_);
-  if (kept_map_) {
-    const auto start = at::tensor(identities(*kept_map_, static_cast<int64_t>(kept.size())), at::kFloat);
-    kept_parameters_ =
-        register_parameter("kept_parameters", start.view({static_cast<int64_t>(kept.size()), kept_map_->parameters()}));
+  if (plan_->kept_map) {
+    const auto start = at::tensor(identities(*plan_->kept_map, static_cast<int64_t>(kept.size())), at::kFloat);
+    kept_parameters_ = register_parameter(
+        "kept_parameters", start.view({static_cast<int64_t>(kept.size()), plan_->kept_map->parameters()}));
   }
 }
 
-Traits Coupling::traits() const { return kept_map_ ? map_->traits() & kept_map_->traits() : map_->traits(); }
+Traits Coupling::traits() const {
+  return plan_->kept_map ? plan_->map->traits() & plan_->kept_map->traits() : plan_->map->traits();
+}
 
 Json Coupling::spec() const {
   auto options = options_;
-  options.map = map_->spec();
-  if (kept_map_) options.kept_map = kept_map_->spec();
+  options.map = plan_->map->spec();
+  if (plan_->kept_map) options.kept_map = plan_->kept_map->spec();
   return write("coupling", options);
 }
 
 Tensor Coupling::parameters_from(const Tensor& kept, const Tensor& context) {
-  const auto features = map_->domain().circular ? at::cat({kept.cos(), kept.sin()}, -1) : kept;
-  return net_->forward(features, context).unflatten(-1, {moved_.size(0), map_->parameters()});
+  const auto features = plan_->map->domain().circular ? at::cat({kept.cos(), kept.sin()}, -1) : kept;
+  return net_->forward(features, context).unflatten(-1, {plan_->moved.size(0), plan_->map->parameters()});
 }
 
 Mapped Coupling::apply(const Tensor& x, const Tensor& context, bool inverse) {
@@ -106,54 +104,49 @@ Mapped Coupling::apply(const Tensor& x, const Tensor& context, bool inverse) {
 
 Mapped Coupling::map(const Tensor& x, const Tensor& context) { return apply(x, context, false); }
 
-Mapped Coupling::map_given(const Tensor& kept, const Tensor& to_move, const Tensor& parameters) {
-  const auto moved = map_->forward(to_move, parameters);
-  if (!kept_map_) return {join_features(kept, moved.value, kept_, moved_), moved.log_det};
-  const auto mapped = kept_map_->forward(kept, kept_parameters_);
-  return {join_features(mapped.value, moved.value, kept_, moved_), mapped.log_det + moved.log_det};
-}
-
 Mapped Coupling::unmap(const Tensor& y, const Tensor& context) { return apply(y, context, true); }
 
 Retraced Coupling::unmap_and_map(const Tensor& y, const Tensor& context) {
   // The network is what costs most, and both directions ask it the same: it is applied once, with its graph.
   auto x = y.detach();
-  if (kept_map_) {
+  const auto [y_kept, y_moved] = split_features(x, plan_->kept, plan_->moved);
+  if (plan_->kept_map) {
     torch::NoGradGuard no_grad;
-    const auto [y_kept, y_moved] = split_features(y, kept_, moved_);
-    x = join_features(kept_map_->inverse(y_kept, kept_parameters_).value, y_moved, kept_, moved_);
+    x = join_features(plan_->kept_map->inverse(y_kept, kept_parameters_).value, y_moved, plan_->kept, plan_->moved);
   }
   x.requires_grad_();
-  auto [kept, to_move] = split_features(x, kept_, moved_);
+  const auto kept = split_features(x, plan_->kept, plan_->moved).first;
   const auto parameters = parameters_from(kept, context);
   {
-    // What is to move is still the value. Its inverse takes its place, here and in x; the graph saw neither.
+    // What is to move is still the value. Its inverse takes its place; the graph, which saw the kept ones, did not.
     torch::NoGradGuard no_grad;
-    to_move.set_data(map_->inverse(to_move, parameters).value);
-    x.set_data(join_features(kept, to_move, kept_, moved_));
+    x.set_data(join_features(kept, plan_->map->inverse(y_moved, parameters).value, plan_->kept, plan_->moved));
   }
-  return {x, map_given(kept, to_move, parameters)};
+  return {x, coupling::composed(
+                 *plan_, x, kept_parameters_, [&](const Tensor&) { return parameters; }, false)};
 }
 
 Scored Coupling::carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) {
-  auto [kept, to_move] = split_features(points, kept_, moved_);
-  auto [kept_score, score_to_move] = split_features(score, kept_, moved_);
+  auto [kept, to_move] = split_features(points, plan_->kept, plan_->moved);
+  auto [kept_score, score_to_move] = split_features(score, plan_->kept, plan_->moved);
   ScoredFeatures kept_after;
   const auto map_kept = [&] {
-    kept_after = carry_features(*kept_map_, kept, kept_parameters_, kept_score, direction, /*want_parameters=*/false);
+    kept_after =
+        carry_features(*plan_->kept_map, kept, kept_parameters_, kept_score, direction, /*want_parameters=*/false);
     kept = kept_after.mapped.value;
     kept_score = kept_after.score;
   };
   // The network reads the kept features as they are on the side of the domain.
-  const bool first = kept_map_ && direction == Direction::inverse;
+  const bool first = plan_->kept_map && direction == Direction::inverse;
   if (first) map_kept();
   const auto parameters = parameters_from(kept, context);
-  const auto moved = carry_features(*map_, to_move, parameters, score_to_move, direction, /*want_parameters=*/true);
+  const auto moved =
+      carry_features(*plan_->map, to_move, parameters, score_to_move, direction, /*want_parameters=*/true);
   kept_score = kept_score - pulled_back({parameters}, {moved.by_parameters}, kept);
-  if (kept_map_ && !first) map_kept();
-  const auto log_det = kept_map_ ? kept_after.mapped.log_det + moved.mapped.log_det : moved.mapped.log_det;
-  return {join_features(kept, moved.mapped.value, kept_, moved_), log_det,
-          join_features(kept_score, moved.score, kept_, moved_)};
+  if (plan_->kept_map && !first) map_kept();
+  const auto log_det = plan_->kept_map ? kept_after.mapped.log_det + moved.mapped.log_det : moved.mapped.log_det;
+  return {join_features(kept, moved.mapped.value, plan_->kept, plan_->moved), log_det,
+          join_features(kept_score, moved.score, plan_->kept, plan_->moved)};
 }
 
 DIFFEO_LAYER(coupling, Coupling, "Maps some features by a map conditioned on the others (Dinh et al. 2017).", "y_a = k(x_a), y_b = m(x_b; h(x_a, c)), log|det| = sum_b log|m'(x_b)| + sum_a log|k'(x_a)|", "one pass of the network both ways",

@@ -54,14 +54,11 @@ class Coupling : public Layer {
   Scored carry_score(const Tensor& points, const Tensor& score, const Tensor& context, Direction direction) override;
 
   Mapped apply(const Tensor& x, const Tensor& context, bool inverse);
-  Mapped map_given(const Tensor& kept, const Tensor& to_move, const Tensor& parameters);
   Tensor parameters_from(const Tensor& kept, const Tensor& context);
 
   Options options_;
-  UnivariatePtr map_, kept_map_;
+  coupling::PlanPtr plan_;  ///< the maps and the features that they move
   NetPtr net_;
-  Tensor kept_, moved_;     ///< indices of the kept and of the moved features
-  coupling::PlanPtr plan_;  ///< the maps and indices
   Tensor kept_parameters_;  ///< (kept, P) of kept_map
 };
 

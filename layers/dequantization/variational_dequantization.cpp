@@ -26,57 +26,44 @@ Tensor normal_log_prob(const Tensor& z) { return -0.5 * (z.square() + std::log(2
 
 VariationalDequantization::VariationalDequantization(const Options& options)
     : Layer(space_of(options)), options_(options) {
-  for (size_t i = 0; i < options.layers.size(); ++i) {
-    const auto place = c10::str("layers/", i);
-    layers_.push_back(within(place, [&] { return build_layer(options.layers[i]); }));
-    const auto& layer = *layers_.back();
-    const auto& before = i == 0 ? domain() : layers_[i - 1]->codomain();
-    if (!layer.domain().same_as(before))
-      throw SpecError(
-          place, c10::str("starts from ", to_string(layer.domain()), ", but what comes to it is ", to_string(before)));
-    if (layer.context_size() != 0 && layer.context_size() != options.features)
-      throw SpecError(place, c10::str("takes a context of ", layer.context_size(), " values; the data are one of ",
-                                      options.features));
-    register_module(std::to_string(i), layers_.back());
-  }
-  if (!layers_.empty() && !layers_.back()->codomain().same_as(codomain()))
-    throw SpecError("layers",
-                    c10::str("end in ", to_string(layers_.back()->codomain()), ", not in ", to_string(codomain())));
+  if (options.layers.empty()) return;
+  auto layers = build_layer({{"type", "sequential"}, {"layers", options.layers}});
+  for (const auto* end : {&layers->domain(), &layers->codomain()})
+    if (!end->same_as(domain()))
+      throw SpecError("layers", c10::str("go from ", to_string(layers->domain()), " to ", to_string(layers->codomain()),
+                                         "; both must be ", to_string(domain())));
+  if (layers->context_size() != 0 && layers->context_size() != options.features)
+    throw SpecError("layers", c10::str("take a context of ", layers->context_size(), " values; the data are one of ",
+                                       options.features));
+  layers_ = register_module("layers", std::move(layers));
 }
 
 Json VariationalDequantization::spec() const {
   auto options = options_;
-  options.layers.clear();
-  for (const auto& layer : layers_) options.layers.push_back(layer->spec());
+  if (layers_) options.layers = layers_->spec()["layers"].get<std::vector<Json>>();
   return write("variational_dequantization", options);
 }
 
-Tensor VariationalDequantization::seen(const Tensor& x) const { return (x + 0.5) * (2 / options_.values) - 1; }
+Tensor VariationalDequantization::context_of(const Tensor& x) const {
+  if (!layers_ || layers_->context_size() == 0) return {};
+  return (x + 0.5) * (2 / options_.values) - 1;
+}
 
 Mapped VariationalDequantization::map(const Tensor& x, const Tensor&) {
-  const auto context = seen(x);
   const auto noise = at::randn_like(x);
-  auto value = noise;
-  auto log_det = -normal_log_prob(noise);
-  for (size_t i = layers_.size(); i-- > 0;) {
-    const auto step = layers_[i]->inverse(value, layers_[i]->context_size() > 0 ? context : Tensor());
-    value = step.value;
-    log_det = log_det + step.log_det;
-  }
-  return {x + at::special_ndtr(value).clamp(margin, 1 - margin), log_det + normal_log_prob(value)};
+  if (!layers_)
+    return {x + at::special_ndtr(noise).clamp(margin, 1 - margin), x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
+  const auto [value, log_det] = layers_->inverse(noise, context_of(x));
+  return {x + at::special_ndtr(value).clamp(margin, 1 - margin),
+          log_det + normal_log_prob(value) - normal_log_prob(noise)};
 }
 
 Mapped VariationalDequantization::unmap(const Tensor& y, const Tensor&) {
   const auto x = y.floor();
-  const auto context = seen(x);
-  auto value = at::special_ndtri((y - x).clamp(margin, 1 - margin));
-  auto log_det = -normal_log_prob(value);
-  for (const auto& layer : layers_) {
-    const auto step = layer->forward(value, layer->context_size() > 0 ? context : Tensor());
-    value = step.value;
-    log_det = log_det + step.log_det;
-  }
-  return {x, log_det + normal_log_prob(value)};
+  if (!layers_) return {x, x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
+  const auto noise = at::special_ndtri((y - x).clamp(margin, 1 - margin));
+  const auto [value, log_det] = layers_->forward(noise, context_of(x));
+  return {x, log_det + normal_log_prob(value) - normal_log_prob(noise)};
 }
 
 DIFFEO_LAYER(variational_dequantization, VariationalDequantization,

@@ -38,10 +38,10 @@ class VariationalDequantization : public Layer {
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
-  Tensor seen(const Tensor& x) const;  ///< c
+  Tensor context_of(const Tensor& x) const;  ///< c; undefined where no layer takes one
 
   Options options_;
-  std::vector<LayerPtr> layers_;
+  LayerPtr layers_;  ///< one after another; null for uniform noise
 };
 
 }  // namespace diffeo

@@ -19,93 +19,52 @@ int64_t kept_channels(const FactorOut::Options& options) {
   return keep;
 }
 
-std::vector<LayerPtr> build_all(const FactorOut::Options& options) {
-  auto space = image_space({kept_channels(options), options.shape[1], options.shape[2]});
-  if (options.layers.empty()) throw SpecError("layers", "needs at least one, which flattens the image");
-  std::vector<LayerPtr> layers;
-  for (size_t i = 0; i < options.layers.size(); ++i) {
-    const auto place = c10::str("layers/", i);
-    layers.push_back(within(place, [&] { return build_layer(options.layers[i]); }));
-    if (!layers.back()->domain().same_as(space))
-      throw SpecError(place, c10::str("starts from ", to_string(layers.back()->domain()), ", but what comes to it is ",
-                                      to_string(space)));
-    space = layers.back()->codomain();
-  }
-  if (space.event.size() != 1)
-    throw SpecError("layers", c10::str("end in ", to_string(space),
-                                       ", not in a flat row; end them with the inverse of "
-                                       "an image layer"));
+LayerPtr build_inner(const FactorOut::Options& options) {
+  const auto space = image_space({kept_channels(options), options.shape[1], options.shape[2]});
+  const auto layers = build_layer({{"type", "sequential"}, {"layers", options.layers}});
+  if (!layers->domain().same_as(space))
+    throw SpecError("layers/0", c10::str("starts from ", to_string(layers->domain()), ", but what comes to it is ",
+                                         to_string(space)));
+  if (layers->codomain().event.size() != 1)
+    throw SpecError("layers", c10::str("end in ", to_string(layers->codomain()),
+                                       ", not in a flat row; end them with the inverse of an image layer"));
   return layers;
 }
 
 /// The end of the layers, and the values that are done.
-Space space_after(const FactorOut::Options& options, const std::vector<LayerPtr>& layers) {
-  auto axes = layers.back()->codomain().axes;
+Space space_after(const FactorOut::Options& options, const Layer& layers) {
+  auto axes = layers.codomain().axes;
   axes.resize(axes.size() + (options.shape[0] - kept_channels(options)) * options.shape[1] * options.shape[2]);
   return Space::product(std::move(axes));
 }
 
-int64_t context_of(const std::vector<LayerPtr>& layers) {
-  int64_t size = 0;
-  for (const auto& layer : layers) {
-    if (layer->context_size() == 0) continue;
-    check(size == 0 || size == layer->context_size(), "factor_out: layers take contexts of ", size, " and of ",
-          layer->context_size(), " values; all must take the same context");
-    size = layer->context_size();
-  }
-  return size;
-}
-
-Tensor context_for(const Layer& layer, const Tensor& context) { return layer.context_size() > 0 ? context : Tensor(); }
-
 }  // namespace
 
-FactorOut::FactorOut(const Options& options) : FactorOut(options, build_all(options)) {}
+FactorOut::FactorOut(const Options& options) : FactorOut(options, build_inner(options)) {}
 
-FactorOut::FactorOut(const Options& options, std::vector<LayerPtr> layers)
-    : Layer(image_space(options.shape), space_after(options, layers), context_of(layers)),
-      options_(options),
-      layers_(std::move(layers)) {
+FactorOut::FactorOut(const Options& options, LayerPtr layers)
+    : Layer(image_space(options.shape), space_after(options, *layers), layers->context_size()), options_(options) {
   options_.keep = kept_channels(options);
-  for (size_t i = 0; i < layers_.size(); ++i) register_module(std::to_string(i), layers_[i]);
-}
-
-Traits FactorOut::traits() const {
-  Traits all{.constant_log_det = true};
-  for (const auto& layer : layers_) all = all & layer->traits();
-  return all;
+  layers_ = register_module("layers", std::move(layers));
 }
 
 Json FactorOut::spec() const {
   auto options = options_;
-  options.layers.clear();
-  for (const auto& layer : layers_) options.layers.push_back(layer->spec());
+  options.layers = layers_->spec()["layers"].get<std::vector<Json>>();
   return write("factor_out", options);
 }
 
 Mapped FactorOut::map(const Tensor& x, const Tensor& context) {
   const auto pixels = pixels_of(x);
-  auto value = images_of(pixels.narrow(-1, 0, options_.keep));
-  Tensor log_det;
-  for (const auto& layer : layers_) {
-    const auto step = layer->forward(value, context_for(*layer, context));
-    value = step.value;
-    log_det = log_det.defined() ? log_det + step.log_det : step.log_det;
-  }
+  const auto [value, log_det] = layers_->forward(images_of(pixels.narrow(-1, 0, options_.keep)), context);
   const auto rest = pixels.narrow(-1, options_.keep, pixels.size(-1) - options_.keep).flatten(-3);
   return {at::cat({value, rest}, -1), log_det};
 }
 
 Mapped FactorOut::unmap(const Tensor& y, const Tensor& context) {
   const auto height = options_.shape[1], width = options_.shape[2], rest = options_.shape[0] - options_.keep;
-  const auto inner = layers_.back()->codomain().size();
-  auto value = y.narrow(-1, 0, inner);
-  Tensor log_det;
-  for (size_t i = layers_.size(); i-- > 0;) {
-    const auto step = layers_[i]->inverse(value, context_for(*layers_[i], context));
-    value = step.value;
-    log_det = log_det.defined() ? log_det + step.log_det : step.log_det;
-  }
+  const auto inner = layers_->codomain().size();
+  const auto [value, log_det] = layers_->inverse(y.narrow(-1, 0, inner), context);
   const auto done = y.narrow(-1, inner, height * width * rest).unflatten(-1, {height, width, rest});
   return {images_of(at::cat({pixels_of(value), done}, -1)), log_det};
 }

@@ -30,17 +30,16 @@ class FactorOut : public Layer {
 
   explicit FactorOut(const Options& options);
 
-  const std::vector<LayerPtr>& layers() const { return layers_; }
-  Traits traits() const override;
+  Traits traits() const override { return layers_->traits(); }
   Json spec() const override;
 
  private:
-  FactorOut(const Options& options, std::vector<LayerPtr> layers);
+  FactorOut(const Options& options, LayerPtr layers);
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
 
   Options options_;
-  std::vector<LayerPtr> layers_;
+  LayerPtr layers_;  ///< one after another
 };
 
 }  // namespace diffeo
