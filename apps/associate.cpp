@@ -329,6 +329,7 @@ int associate(const Arguments& arguments) {
         "--frequency: must be between 0 and 0.5, got ", wishes.filter.least_frequency);
   check(wishes.filter.most_missing >= 0 && wishes.filter.most_missing <= 1, "--missing: must be between 0 and 1, got ",
         wishes.filter.most_missing);
+  check(wishes.rate > 0 && wishes.rate < 1, "--rate: must be between 0 and 1, got ", wishes.rate);
   wishes.flow.seed = command.common().seed;
   return run(wishes);
 }

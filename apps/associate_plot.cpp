@@ -24,17 +24,6 @@ std::pair<int64_t, std::string> rank_of(const std::string& chromosome) {
   return {INT64_MAX, chromosome};
 }
 
-/// The x below which a beta variable of a and b lies with probability `share`.
-double beta_quantile(double share, double a, double b) {
-  double low = std::log(1e-300), high = 0;
-  for (int i = 0; i < 100; ++i) {
-    const double middle = (low + high) / 2, x = std::exp(middle);
-    // P(X < x) as the tail of an F variable.
-    (f_tail(a * (1 - x) / (b * x), 2 * b, 2 * a) < share ? low : high) = middle;
-  }
-  return std::exp(low);
-}
-
 void style(Gnuplot& picture, const std::string& title) {
   picture << "set border 3 lc rgb '#444444'; set tics nomirror out";
   if (!title.empty()) picture << "set title " + quoted(title);

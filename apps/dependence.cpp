@@ -171,6 +171,8 @@ void Dependence::search(const Json& spec, const torch::TensorOptions& own, const
       best = strength, best_loss = report.best_valid_loss;
     told(strength, report.best_valid_loss);
   }
+  check(std::isfinite(best_loss),
+        "--dependence grid: no strength of the grid gave a finite validation loss; try a smaller --learning-rate");
   settle(best);
 }
 

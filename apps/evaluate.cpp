@@ -67,15 +67,6 @@ Rows table_rows(const Wishes& wishes, const ModelFile& model, torch::Dtype dtype
   return {wishes.data + ":" + x.object, table_stream(x, context, wishes.batch_size, dtype), nullptr};
 }
 
-std::vector<int64_t> dequantized_columns(const ModelFile& model) {
-  std::vector<int64_t> columns;
-  const auto noisy = model.metadata.value("dequantized", Json::array());
-  for (size_t i = 0; i < model.columns.size(); ++i)
-    if (std::find(noisy.begin(), noisy.end(), model.columns[i].name) != noisy.end())
-      columns.push_back(static_cast<int64_t>(i));
-  return columns;
-}
-
 /// Begins an object with one value for each row.
 void begin_column(TableWriter& writer, const Wishes& wishes, const Rows& rows, const Column& column,
                   torch::Dtype dtype) {
@@ -138,6 +129,7 @@ int on_manifold(const Wishes& wishes, const ModelFile& model, Flow& flow, Rows& 
     writer->begin("/projection", model.columns, dtype);
     writer->attribute("/projection", "model", wishes.model);
     writer->attribute("/projection", "data", rows.name);
+    write_image_shape(*writer, "/projection", model, wishes.model);
   }
   ManifoldFit all;
   std::vector<Tensor> log_probs, distances;

@@ -138,7 +138,7 @@ int run(const Command& command, Wishes& wishes) {
   std::vector<Audit> audits;
   for (const double gamma : wishes.gammas) {
     stop_if_interrupted();
-    const auto place = model.place_of(gamma);
+    const auto place = within("--gamma", [&] { return model.place_of(gamma); });
     if (model.method == "matching") {
       audits.push_back(examine_cells(*model.cells, model.matching, gamma, rows, wishes.audit, seed));
     } else {

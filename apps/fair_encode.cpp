@@ -28,7 +28,7 @@ int run(const Command& command, Wishes& wishes) {
   check(!model.gammas.empty(), wishes.model, ": holds no encoders yet");
   check(command.given("gamma") || model.gammas.size() == 1, "--gamma: ", wishes.model,
         " has models of several trade-offs; choose one of ", c10::Join(", ", model.gammas));
-  const auto place = command.given("gamma") ? model.place_of(wishes.gamma) : 0;
+  const auto place = command.given("gamma") ? within("--gamma", [&] { return model.place_of(wishes.gamma); }) : 0;
   const auto device = command.device();
   const SeedGuard seed(command.common().seed, device);
   const auto encoded = [&](const FairRows& rows) -> Tensor {

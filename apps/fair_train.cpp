@@ -121,7 +121,12 @@ bool fit_flows(const Wishes& wishes, const FairSplits& rows, torch::Device devic
   training.model.groups = model.groups;
   training.model.mask_seed = static_cast<int64_t>(wishes.fit.seed);
   const auto in_epoch = (train.size() + wishes.fit.batch_size - 1) / wishes.fit.batch_size;
-  const auto steps = wishes.fit.steps > 0 ? wishes.fit.steps : wishes.fit.epochs * in_epoch;
+  const auto by_epochs = wishes.fit.epochs * in_epoch;
+  const auto steps = wishes.fit.steps > 0 && by_epochs > 0 ? std::min(wishes.fit.steps, by_epochs)
+                                                           : std::max(wishes.fit.steps, by_epochs);
+  check(
+      steps > 0 || wishes.ramp == 0,
+      "--ramp: is a share of the steps, which --seconds alone does not fix; give --steps or --epochs too, or --ramp 0");
   training.objective.ramp_end = std::llround(wishes.ramp * static_cast<double>(steps));
   ProgressDisplay display(wishes.log, !model.gammas.empty());
   FitHooks hooks;

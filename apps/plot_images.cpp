@@ -17,6 +17,8 @@ void check_picture(const PlotOptions& options) {
         ": pictures of images are PNG; give a name that ends in .png");
   check(options.grid.size() == 2 && options.grid[0] >= 1 && options.grid[1] >= 1,
         "--grid: expected ROWS,COLUMNS, each at least 1, got ", Json(options.grid).dump());
+  check(options.grid[0] <= 4096 && options.grid[1] <= 4096, "--grid: at most 4096,4096, got ",
+        Json(options.grid).dump());
   check(options.range.size() == 2 && options.range[0] < options.range[1],
         "--range: expected the values of black and white, got ", Json(options.range).dump());
   check_choice("--layout", options.layout, {"", "nchw", "nhwc"});
@@ -97,11 +99,7 @@ void plot_interpolation(const PlotOptions& options, torch::Device device) {
   flow->to(device);
   torch::NoGradGuard no_grad;
   auto x = read_table(source, torch::kFloat32, 0, 2 * pairs).values;
-  const auto noisy = model.metadata.value("dequantized", Json::array());
-  std::vector<int64_t> columns;
-  for (size_t i = 0; i < model.columns.size() && !noisy.empty(); ++i)
-    if (std::find(noisy.begin(), noisy.end(), model.columns[i].name) != noisy.end())
-      columns.push_back(static_cast<int64_t>(i));
+  const auto columns = dequantized_columns(model);
   if (!columns.empty()) x = dequantize(x, columns, 0);
   const auto z = flow->to_latent(x.to(flow->tensor_options())).value;
   const auto from = z.slice(0, 0, 2 * pairs, 2).unsqueeze(1), to = z.slice(0, 1, 2 * pairs, 2).unsqueeze(1);

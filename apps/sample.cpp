@@ -80,12 +80,10 @@ std::vector<Column> columns_of(const ModelFile& model, const Flow& flow) {
 /// 1 for each column that was dequantised in training, whose samples are rounded down again; undefined if there is
 /// none.
 Tensor rounded_columns(const ModelFile& model) {
-  const auto noisy = model.metadata.value("dequantized", Json::array());
+  const auto noisy = dequantized_columns(model);
   if (noisy.empty()) return {};
   auto mask = torch::zeros({static_cast<int64_t>(model.columns.size())}, torch::kBool);
-  for (size_t i = 0; i < model.columns.size(); ++i)
-    if (std::find(noisy.begin(), noisy.end(), model.columns[i].name) != noisy.end())
-      mask[static_cast<int64_t>(i)] = true;
+  mask.index_fill_(0, torch::tensor(noisy), true);
   return mask;
 }
 
@@ -117,13 +115,7 @@ int run(const Command& command, const Wishes& wishes) {
   TableWriter writer(wishes.output);
   writer.begin("/x", columns_of(model, *flow), dtype);
   writer.attribute("/x", "model", wishes.model);
-  if (model.metadata.contains("image")) {
-    // As tables state it, so that the samples are read as images again.
-    const auto images = read<ImageRows>(model.metadata["image"], wishes.model + ": metadata/image");
-    const auto& shape = images.shape;
-    writer.attribute("/x", "image_shape",
-                     images.layout == "nhwc" ? std::vector<int64_t>{shape[1], shape[2], shape[0]} : shape);
-  }
+  write_image_shape(writer, "/x", model, wishes.model);
   writer.attribute("/x", "seed", std::to_string(command.common().seed));
   torch::NoGradGuard no_grad;
   int64_t broken = 0;

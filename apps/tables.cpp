@@ -1,5 +1,7 @@
 #include "diffeo/apps/tables.h"
 
+#include "diffeo/data/image_rows.h"
+
 namespace diffeo::apps {
 
 std::string object_in(const std::string& file, const std::string& given, const std::vector<std::string>& preferred) {
@@ -21,6 +23,13 @@ std::vector<std::string> names_of(const std::vector<Column>& wanted, const std::
   for (size_t i = 0; i < there.size(); ++i)
     if (there[i].name != c10::str("x", i)) return names;
   return {};
+}
+
+void write_image_shape(TableWriter& writer, const std::string& object, const ModelFile& model,
+                       const std::string& where) {
+  if (!model.metadata.contains("image")) return;
+  writer.attribute(object, "image_shape",
+                   read<ImageRows>(model.metadata["image"], where + ": metadata/image").stored());
 }
 
 }  // namespace diffeo::apps

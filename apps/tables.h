@@ -1,5 +1,6 @@
 #pragma once
 
+#include "diffeo/data/model_file.h"
 #include "diffeo/data/table.h"
 
 namespace diffeo::apps {
@@ -11,6 +12,11 @@ std::string object_in(const std::string& file, const std::string& given, const s
 /// How to ask a table with columns `there` for `wanted`: by name; or by position where the table has no names of its
 /// own and as many columns.
 std::vector<std::string> names_of(const std::vector<Column>& wanted, const std::vector<Column>& there);
+
+/// Notes beside a table of a model's points that its rows are images, where the model's are. `where` names the model's
+/// file in errors.
+void write_image_shape(TableWriter& writer, const std::string& object, const ModelFile& model,
+                       const std::string& where);
 
 inline int64_t table_width(const Table& table) { return static_cast<int64_t>(table.columns.size()); }
 

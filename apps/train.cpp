@@ -78,6 +78,9 @@ Command arguments_of(Wishes& wishes) {
   return command;
 }
 
+/// Whether training itself looks at rows as images, whatever the flow.
+bool sees_images(const Wishes& wishes) { return wishes.preprocess.flip || learns_noise(wishes.preprocess); }
+
 void complete(const Command& command, Wishes& wishes) {
   command.require("output", "-o model.h5");
   check(!wishes.flow.empty() || !wishes.spec_file.empty(),
@@ -85,8 +88,9 @@ void complete(const Command& command, Wishes& wishes) {
   check(wishes.flow.empty() || wishes.spec_file.empty(), "--flow and --spec exclude each other");
   if (!wishes.spec_file.empty())
     for (const auto& field : describe<RecipeOptions>())
-      check(recipe_fields_we_set.contains(field.name) || !command.given(field.name), "--", field.name,
-            " belongs to a named flow; with --spec it stands in the file");
+      check(recipe_fields_we_set.contains(field.name) || !command.given(field.name) ||
+                (sees_images(wishes) && (field.name == "image" || field.name == "layout")),
+            "--", field.name, " belongs to a named flow; with --spec it stands in the file");
   wishes.objective_spec = objective_spec(wishes.objective, wishes.target);
   const auto& objective = find_objective(wishes.objective_spec);
   wishes.draws_own_points = objective.draws_own_points;
@@ -165,8 +169,12 @@ Json flow_of(const Wishes& wishes, const Splits& splits) {
     auto options = wishes.recipe;
     options.features = columns;
     options.context = context;
-    if (of_images(wishes))
+    if (of_images(wishes)) {
       if (const auto images = images_of(wishes, splits)) options.image = images->shape, options.layout = images->layout;
+    } else if (sees_images(wishes)) {  // said for the sake of flips and noise
+      options.image.clear();
+      options.layout.clear();
+    }
     return within("--flow " + wishes.flow, [&] {
       const auto spec = recipe(wishes.flow, options);
       build_flow(spec);  // a mistake in an option shows here, with its place in this spec

@@ -74,9 +74,10 @@ Genotypes read_genotypes(const std::string& file, const std::string& object, dou
   const auto outside = (genotypes.dosages < 0).logical_or(genotypes.dosages > 2).nonzero();
   if (outside.size(0) > 0) {
     const auto row = outside[0][0].item<int64_t>(), column = outside[0][1].item<int64_t>();
-    throw Error(c10::str(file, ":", first, ": row ", row, ", marker '", table.columns[column].name, "': the dosage ",
-                         genotypes.dosages[row][column].item<float>(),
-                         " is outside of [0, 2]; --dosage-scale says what stands for one copy"));
+    throw Error(c10::str(
+        file, ":", first, ": row ", row, ", marker '", table.columns[column].name, "': the dosage ",
+        genotypes.dosages[row][column].item<float>(),
+        " is outside of [0, 2]; a dosage scale (diffeo associate --dosage-scale) says what stands for one copy"));
   }
   const auto count = table.values.size(1);
   for (const auto& column : table.columns) genotypes.markers.push_back({column.name, "", 0});

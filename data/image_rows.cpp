@@ -56,6 +56,10 @@ bool few(int64_t size) { return size >= 1 && size <= 4; }
 
 int64_t ImageRows::size() const { return shape.at(0) * shape.at(1) * shape.at(2); }
 
+std::vector<int64_t> ImageRows::stored() const {
+  return layout == "nhwc" ? std::vector<int64_t>{shape[1], shape[2], shape[0]} : shape;
+}
+
 Tensor ImageRows::pixels(const Tensor& rows) const {
   if (layout == "nhwc") return rows.unflatten(-1, {shape[1], shape[2], shape[0]});
   return rows.unflatten(-1, shape).movedim(-3, -1);

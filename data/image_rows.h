@@ -19,6 +19,8 @@ struct ImageRows {
   }
 
   int64_t size() const;
+  /// The shape as tables state it beside rows of this layout.
+  std::vector<int64_t> stored() const;
   /// Rows (N, D) as pixels (N, H, W, C).
   Tensor pixels(const Tensor& rows) const;
   /// For each number of a row the one that stands in its place in the mirrored image, left for right: (D), int64.

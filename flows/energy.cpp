@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "diffeo/layers/base/constant_log_det_guard.h"
+#include "diffeo/layers/base/training_guard.h"
 #include "diffeo/layers/sequential/sequential.h"
 
 namespace diffeo {
@@ -71,6 +72,7 @@ Tensor Energy::score(const Tensor& x, const Tensor& context, bool differentiable
 }
 
 Tensor Energy::log_normaliser() {
+  const TrainingGuard looks_only(*flow_, false);  // ActNorm would set itself from a point that is nobody's
   ConstantLogDetGuard constants(ConstantLogDetGuard::Mode::collect);
   auto point = some_point(space(), flow_->tensor_options());
   Tensor context;

@@ -97,10 +97,13 @@ Mapped Flow::to_data(const Tensor& z, const Tensor& context) {
 Tensor Flow::log_prob_bound(const Tensor& x, const Tensor& context, int64_t paths) {
   check(paths >= 1, "flow: expected at least 1 path, got ", paths);
   if (!layers_->traits().random) return log_prob(x, context);
+  const auto inner = embedded(context);  // once for all paths
+  const auto for_layers = layers_->context_size() > 0 ? inner : Tensor(),
+             for_base = base_->context_size() > 0 ? inner : Tensor();
   std::vector<Tensor> all;
   for (int64_t i = 0; i < paths; ++i) {
-    const auto [z, log_det] = to_latent(x, context);
-    all.push_back(base_->log_prob(z, base_->context_size() > 0 ? embedded(context) : Tensor()) + log_det);
+    const auto [z, log_det] = layers_->forward(x, for_layers);
+    all.push_back(base_->log_prob(z, for_base) + log_det);
   }
   return at::stack(all).logsumexp(0) - std::log(static_cast<double>(paths));
 }

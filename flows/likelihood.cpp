@@ -1,4 +1,5 @@
 #include "diffeo/flows/likelihood.h"
+#include "diffeo/layers/base/training_guard.h"
 
 #include <ATen/ops/ones_like.h>
 
@@ -43,12 +44,10 @@ namespace {
 template <class Body>
 void each_batch(Flow& flow, BatchStream& rows, Body&& body) {
   torch::NoGradGuard no_grad;
-  const bool was_training = flow.is_training();
-  flow.eval();
+  const TrainingGuard evaluation(flow, false);
   const auto device = flow.tensor_options().device();
   for (Batch batch; rows.next(batch);)
     body(batch.x.to(device), batch.context.defined() ? batch.context.to(device) : batch.context, batch);
-  flow.train(was_training);
 }
 
 }  // namespace

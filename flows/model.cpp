@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <map>
+#include <set>
 
 namespace diffeo {
 namespace {
@@ -98,6 +99,14 @@ FlowPtr flow_from(const ModelFile& model, const std::string& where, Libraries li
   const auto state = named_state(*flow);
   for (size_t i = 0; i < state.size(); ++i) Tensor(state[i].second).copy_(values[i]);
   return flow;
+}
+
+std::vector<int64_t> dequantized_columns(const ModelFile& model) {
+  const auto names = model.metadata.value("dequantized", std::set<std::string>());
+  std::vector<int64_t> columns;
+  for (size_t i = 0; i < model.columns.size(); ++i)
+    if (names.contains(model.columns[i].name)) columns.push_back(static_cast<int64_t>(i));
+  return columns;
 }
 
 }  // namespace diffeo

@@ -15,6 +15,9 @@ enum class Libraries { refused, allowed };
 /// The shared libraries that a spec names, wherever in it.
 std::vector<std::string> libraries_in(const Json& spec);
 
+/// Numbers of the columns that training dequantised.
+std::vector<int64_t> dequantized_columns(const ModelFile& model);
+
 /// Reads the flow of a model file in the dtype it was saved in, on the CPU, in evaluation mode. Checks every name,
 /// shape and type before anything is made of them. Throws Error naming file and object.
 FlowPtr load_flow(const std::string& path);

@@ -12,6 +12,7 @@
 #include <numbers>
 #include <vector>
 
+#include "diffeo/data/relatedness.h"
 #include "diffeo/layers/base/error.h"
 
 namespace diffeo {
@@ -103,12 +104,8 @@ RelatedRows::RelatedRows(Tensor eigenvalues, Tensor eigenvectors)
     : eigenvalues_(std::move(eigenvalues)), eigenvectors_(std::move(eigenvectors)) {}
 
 std::shared_ptr<const RelatedRows> RelatedRows::of_matrix(const Tensor& matrix) {
-  check(matrix.dim() == 2 && matrix.size(0) == matrix.size(1) && matrix.size(0) > 0,
-        "relatedness: expected a square matrix, got shape ", matrix.sizes());
-  check(at::isfinite(matrix).all().item<bool>(), "relatedness: the matrix holds values that are not finite");
   auto k = matrix.detach().to(torch::kCPU, torch::kFloat64);
-  check((k - k.t()).abs().max().item<double>() <= 1e-4 * k.abs().max().item<double>(),
-        "relatedness: the matrix is not symmetric");
+  check_relatedness(k, "relatedness");
   check((k.diagonal() > 0).all().item<bool>(), "relatedness: the matrix has a diagonal entry that is not positive");
   const auto scale = k.diagonal().rsqrt();
   k = k * scale.unsqueeze(0) * scale.unsqueeze(1);

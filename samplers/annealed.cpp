@@ -17,7 +17,8 @@ std::vector<double> schedule_of(const Annealing& how) {
   double before = 0;
   for (size_t i = 0; i < schedule.size(); ++i) {
     if (!(schedule[i] >= before && schedule[i] <= 1))
-      throw SpecError(c10::str("schedule/", i), c10::str("must grow from 0 to 1, got ", schedule[i]));
+      throw SpecError(c10::str("schedule/", i),
+                      c10::str("must grow from 0 to 1, got ", schedule[i], " after ", before));
     before = schedule[i];
   }
   if (schedule.back() != 1) throw SpecError("schedule", c10::str("must end at 1, ends at ", schedule.back()));
@@ -33,14 +34,14 @@ FlowPtr annealing_flow(LogDensityPtr target, DistributionPtr base, const Anneali
   const auto start = std::make_shared<DistributionDensity>(base);
   auto spec = how.kernel;
   for (const char* key : {"density", "start", "lambda"})
-    if (spec.contains(key)) throw SpecError(key, "is chosen by the annealing");
+    if (spec.contains(key)) throw SpecError(c10::str("kernel/", key), "is chosen by the annealing");
   spec["density"] = nullptr;
   if (const auto named = std::dynamic_pointer_cast<Target>(target)) spec["density"] = named->spec();
   spec["start"] = base->spec();
   std::vector<LayerPtr> layers;
   for (const double lambda : schedule) {
     spec["lambda"] = lambda;
-    layers.insert(layers.begin(), build_kernel(spec, target, start));
+    layers.insert(layers.begin(), within("kernel", [&] { return build_kernel(spec, target, start); }));
   }
   return std::make_shared<Flow>(std::make_shared<Sequential>(std::move(layers)), std::move(base));
 }

@@ -15,7 +15,8 @@ struct Weights {
 
 Weights weights_of(const Tensor& log_weights) {
   check(log_weights.defined() && log_weights.dim() == 1 && log_weights.numel() > 0,
-        "importance weights: expected log weights (N), N at least 1");
+        "importance weights: expected log weights (N), N at least 1, got ",
+        log_weights.defined() ? c10::str(log_weights.sizes()) : std::string("none"));
   const auto logs = log_weights.detach().to(torch::kFloat64);
   const double largest = logs.max().item<double>();
   const auto broken = logs.isnan().sum().item<int64_t>();
@@ -43,9 +44,9 @@ Estimate log_mean_weight(const Tensor& log_weights) {
 }
 
 Estimate weighted_average(const Tensor& log_weights, const Tensor& values) {
-  check(values.defined() && values.sizes() == log_weights.sizes(),
-        "weighted average: expected a value for each weight");
   const auto w = weights_of(log_weights).values;
+  check(values.defined() && values.sizes() == w.sizes(), "weighted average: expected a value for each of the ",
+        w.numel(), " weights, got ", values.defined() ? c10::str(values.sizes()) : std::string("none"));
   const auto v = values.detach().to(w.options());
   // Samples of weight 0 may have any value.
   const auto weighted = torch::where(w > 0, w * v, torch::zeros_like(v));
@@ -54,10 +55,11 @@ Estimate weighted_average(const Tensor& log_weights, const Tensor& values) {
 }
 
 Estimate free_energy_difference(const Tensor& log_weights, const Tensor& first, const Tensor& second) {
-  check(first.defined() && second.defined() && first.sizes() == log_weights.sizes() &&
-            second.sizes() == log_weights.sizes(),
-        "free energy difference: expected for each weight whether it is in a region");
   const auto w = weights_of(log_weights).values;
+  for (const auto& region : {first, second})
+    check(region.defined() && region.sizes() == w.sizes(), "free energy difference: expected for each of the ",
+          w.numel(), " weights whether it is in a region, got ",
+          region.defined() ? c10::str(region.sizes()) : std::string("none"));
   const auto in_first = first.to(w.options()), in_second = second.to(w.options());
   const double of_first = (w * in_first).sum().item<double>(), of_second = (w * in_second).sum().item<double>();
   check(of_first > 0, "free energy difference: no sample of the first region has any weight");

@@ -29,7 +29,7 @@ class DependentLikelihood : public Objective {
   };
 
   /// Labels of the rows are the numbers of their groups, and a batch holds its groups whole (in_whole_groups of
-  /// row_batches.h, or all rows). Throws SpecError for options out of range, Error for a flow whose base is not the
+  /// whole_groups.h, or all rows). Throws SpecError for options out of range, Error for a flow whose base is not the
   /// fixed standard normal, which has no version with dependent rows.
   DependentLikelihood(FlowPtr flow, const Options& options);
   /// Labels of the rows are their places in `dependence`; batches are any. In turns, the strength is the likeliest one

@@ -1,4 +1,5 @@
 #include "diffeo/trainers/evaluate.h"
+#include "diffeo/layers/base/training_guard.h"
 
 namespace diffeo {
 
@@ -9,8 +10,7 @@ Batch to(const Batch& batch, torch::Device device) {
 
 double mean_loss(Objective& objective, const Dataset& data, int64_t batch_size, torch::Device device) {
   torch::NoGradGuard no_grad;
-  const bool was_training = objective.is_training();
-  objective.eval();
+  const TrainingGuard evaluation(objective, false);
   const auto stream = data.in_order(batch_size);
   // Sums stay on the device: one wait at the end.
   Tensor total, weights;
@@ -22,7 +22,6 @@ double mean_loss(Objective& objective, const Dataset& data, int64_t batch_size, 
     total = total.defined() ? total + loss * weight : loss * weight;
     weights = weights.defined() ? weights + weight : weight;
   }
-  objective.train(was_training);
   return total.defined() ? (total / weights).item<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 

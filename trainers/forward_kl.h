@@ -11,9 +11,8 @@ namespace diffeo {
 ///
 /// where log p is known up to a constant, with its gradient (the force). Estimators of the gradient, all unbiased:
 ///   maximum_likelihood   of the mean above, which does not look at the force;
-///   path                 E[(dz / d theta)^T (grad log p_0 - grad log q_0)] with z the latent of x, q_0 the base and
-///   p_0
-///                        the density of the latents: the divergence is also that of p_0 from q_0. It is exactly 0 for
+///   path                 E[(dz / d theta)^T (grad log p_0 - grad log q_0)] with z the latent of x, q_0 the base,
+///                        p_0 the density of the latents: the divergence is that of p_0 from q_0 too. It is 0 for
 ///                        every set of points where q = p, so that a few points do not make the flow fit their noise.
 ///                        One pass: the layers carry grad log p_0 along;
 ///   path_two_pass        the same, from grad log q - grad log p at the points and a pass from their latents to them.

@@ -88,21 +88,22 @@ Tensor FreeFormInjective::validation_volume(const Tensor& x, const Tensor& conte
 
 Tensor FreeFormInjective::loss(const Batch& batch) {
   auto x = batch.x;
-  for (const auto& layer : front_) x = forward_value(*layer, x, context_for(*layer, batch.context));
+  const auto context = flow_->embedded(batch.context);  // as layers and base take it
+  for (const auto& layer : front_) x = forward_value(*layer, x, context_for(*layer, context));
   if (options_.noise > 0 && is_training()) x = x + options_.noise * at::randn_like(x);
-  const auto for_base = flow_->base()->context_size() > 0 ? batch.context : Tensor();
+  const auto for_base = flow_->base()->context_size() > 0 ? context : Tensor();
   const auto total = [&](const Terms& terms) {
     const auto likelihood = terms.volume - flow_->base()->log_prob(terms.latent, for_base);
     const auto distance = (x - terms.reconstruction).square().sum(-1);
     return std::pair{likelihood, options_.beta * distance};
   };
   if (!is_training()) {
-    const auto given = context_for(*core_, batch.context);
+    const auto given = context_for(*core_, context);
     const auto z = core_->forward_value(x, given);
     const auto [likelihood, distance] = total({z, core_->inverse_value(z, given), z.new_zeros({})});
     return weighted_mean(likelihood + distance, batch.weight) + validation_volume(x, given, batch.weight);
   }
-  auto [likelihood, distance] = total(training_terms(x, batch.context));
+  auto [likelihood, distance] = total(training_terms(x, context));
   if (steps_.defined()) {
     steps_.add_(1);
     likelihood = likelihood * (steps_.to(x.scalar_type()) / static_cast<double>(options_.warmup_steps)).clamp_max(1);

@@ -292,8 +292,9 @@ MixedModel::Associations MixedModel::associate(const Tensor& phenotype, const Te
     const auto lambda_ml =
         anew ? best_lambda(all, some, false) : at::zeros({size}, torch::kFloat64).fill_(without.lambda_ml);
     const auto [wald, wald_weights] = anew ? at_lambda(lambda_reml, some) : shared(without.lambda_reml, some);
-    const auto [full, full_weights] = anew ? at_lambda(lambda_ml, some) : shared(without.lambda_ml, some);
-    const auto [score, score_weights] = shared(without.lambda_ml, some);
+    const auto at_null = shared(without.lambda_ml, some);
+    const auto& score = at_null.first;
+    const auto [full, full_weights] = anew ? at_lambda(lambda_ml, some) : at_null;
     const auto put = [&](Tensor& into, const Tensor& values) { into.narrow(0, begin, size).copy_(values); };
     put(found.effect, wald.xy / wald.xx);
     put(found.standard_error, (wald.residual / (freedom * wald.xx)).sqrt());

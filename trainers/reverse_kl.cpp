@@ -6,6 +6,7 @@
 
 #include "diffeo/flows/score.h"
 #include "diffeo/layers/base/random.h"
+#include "diffeo/layers/base/training_guard.h"
 #include "diffeo/trainers/variational.h"
 
 namespace diffeo {
@@ -72,10 +73,8 @@ Tensor ReverseKl::divergence(int64_t draws, const Tensor& beta) {
   const auto [log_p, force] = slope_at(x);
   if (options_.estimator == "path_two_pass") {
     // A layer may set itself from the points that go forward in training (ActNorm): here they are only looked at.
-    const bool was_training = flow_->is_training();
-    flow_->eval();
+    const TrainingGuard looks_only(*flow_, false);
     const auto score = score_of(*flow_, x).gradient;
-    flow_->train(was_training);
     return with_gradient((log_q - beta * log_p).mean(), x, (score - beta * force) / static_cast<double>(draws));
   }
   // A target need not be differentiable by autograd: its gradient by the points is known.

@@ -15,9 +15,8 @@ namespace diffeo {
 ///
 /// Estimators of the gradient, all unbiased:
 ///   reparametrised   of the mean above, through the points;
-///   path             without the score term, whose mean is 0: E[(dx / d theta)^T (grad log q - beta grad log p)]. It
-///   is
-///                    exactly 0 for every batch where q = p, and takes one pass: the layers carry grad log q along;
+///   path             without the score term, whose mean is 0: E[(dx / d theta)^T (grad log q - beta grad log p)].
+///                    It is exactly 0 for every batch where q = p, and takes one pass: the layers carry grad log q;
 ///   path_two_pass    the same, grad log q found by a pass back through the flow at the points drawn.
 ///
 /// Vaitl et al., "Fast and unified path gradient estimators for normalizing flows", 2024,

@@ -3,7 +3,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randint_like.h>
 #include <ATen/ops/randn_like.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
@@ -53,12 +52,6 @@ Tensor EnergyObjective::loss(const Batch& batch) {
   if (options_.per_dimension) losses = losses / dimensions();
   if (!learns) losses = losses.detach();
   return weighted_mean(losses, batch.weight);
-}
-
-Tensor EnergyObjective::gradient(const Tensor& values, const Tensor& points, bool learns) const {
-  if (!values.requires_grad()) return at::zeros_like(points);
-  const auto found = torch::autograd::grad({values.sum()}, {points}, {}, learns, learns, true)[0];
-  return found.defined() ? found : at::zeros_like(points);
 }
 
 ScoreMatching::ScoreMatching(FlowPtr flow, const Options& options) : EnergyObjective(std::move(flow), options) {}

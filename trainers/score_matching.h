@@ -40,8 +40,6 @@ class EnergyObjective : public Objective {
 
   Energy& energy() { return *energy_; }
   double dimensions() const { return static_cast<double>(energy_->space().size()); }
-  /// d a / d x of (B) values at points (B, *event); a graph of its own where the caller learns.
-  Tensor gradient(const Tensor& values, const Tensor& points, bool learns) const;
 
  private:
   /// The objective of each row, (B), at points (B, *event), which ask for gradients, given a context. `learns` says

@@ -1,5 +1,6 @@
 #include "diffeo/trainers/tail_probability.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,7 +13,7 @@ namespace {
 /// of Lentz. Converges quickly for t < (a + 1) / (a + b + 2).
 double beta_fraction(double t, double a, double b) {
   constexpr double tiny = 1e-300;
-  constexpr int most = 10000;
+  const int most = static_cast<int>(1000 + 10 * std::sqrt(std::max(a, b)));  // what it takes grows as the root
   const auto away_from_zero = [](double value) { return std::abs(value) < tiny ? tiny : value; };
   double numerator = 1, denominator = 1 / away_from_zero(1 - (a + b) * t / (a + 1)), value = denominator;
   for (int m = 1; m <= most; ++m) {
@@ -48,6 +49,23 @@ double f_tail(double f, double first, double second) {
   if (std::isinf(f)) return 0;
   const double total = second + first * f;
   return incomplete_beta(second / total, first * f / total, second / 2, first / 2);
+}
+
+double incomplete_beta(double a, double b, double x) {
+  check(a > 0 && b > 0 && x >= 0 && x <= 1, "incomplete beta function: needs a, b > 0 and x in [0, 1], got ", a, ", ",
+        b, ", ", x);
+  return incomplete_beta(x, 1 - x, a, b);
+}
+
+double beta_quantile(double share, double a, double b) {
+  check(share >= 0 && share <= 1, "beta quantile: a share lies in [0, 1], got ", share);
+  // By the logarithm: quantiles of small a lie many orders of magnitude below 1.
+  double low = std::log(1e-300), high = 0;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (incomplete_beta(a, b, std::exp(middle)) < share ? low : high) = middle;
+  }
+  return std::exp((low + high) / 2);
 }
 
 double chi_squared_tail(double x) { return std::erfc(std::sqrt(std::fmax(x, 0) / 2)); }

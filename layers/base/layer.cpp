@@ -4,8 +4,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "diffeo/layers/base/constant_log_det_guard.h"
-
 #include "diffeo/layers/base/score.h"
+#include "diffeo/layers/base/training_guard.h"
 
 namespace diffeo {
 
@@ -101,12 +101,9 @@ Scored Layer::carry_score(const Tensor& points, const Tensor& score, const Tenso
       forward ? promises.closed_inverse && promises.quick_inverse : promises.closed_forward && promises.quick_forward;
   if (!quick_back) return {mapped.value, mapped.log_det, score_by_jacobian(points, mapped, score)};
   // A layer may note or set something as it goes forward in training; the way back only looks.
-  const bool was_training = is_training();
-  if (was_training) eval();
+  const TrainingGuard looks_only(*this, false);
   const auto way_back = [&](const Tensor& y) { return forward ? unmap(y, context) : map(y, context); };
-  const auto carried = score_by_way_back(way_back, mapped.value, score);
-  if (was_training) train();
-  return {mapped.value, mapped.log_det, carried};
+  return {mapped.value, mapped.log_det, score_by_way_back(way_back, mapped.value, score)};
 }
 
 Tensor Layer::checked(const Tensor& points, const Space& space, const Tensor& context) const {

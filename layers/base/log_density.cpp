@@ -1,9 +1,9 @@
 #include "diffeo/layers/base/log_density.h"
 
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
 #include "diffeo/layers/base/error.h"
+#include "diffeo/layers/base/score.h"
 
 namespace diffeo {
 
@@ -29,11 +29,10 @@ Sloped LogDensity::log_prob_and_gradient(const Tensor& x) {
 }
 
 Sloped LogDensity::evaluate_with_gradient(const Tensor& x) {
-  torch::AutoGradMode with_gradients(true);
-  const auto point = x.detach().requires_grad_();
+  const torch::AutoGradMode with_gradients(true);
+  const auto point = fresh_point(x);
   const auto log_prob = evaluate(point);
-  if (!log_prob.requires_grad()) return {log_prob, torch::zeros_like(x)};
-  return {log_prob.detach(), torch::autograd::grad({log_prob.sum()}, {point})[0]};
+  return {log_prob.detach(), pulled_back({log_prob}, {torch::ones_like(log_prob)}, point)};
 }
 
 }  // namespace diffeo

@@ -4,6 +4,7 @@
 #include <ATen/ops/special_ndtr.h>
 #include <ATen/ops/special_ndtri.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -12,11 +13,9 @@
 namespace diffeo {
 namespace {
 
-/// u stays this far from 0 and 1: x + u has to round down to x again in float32, for x up to 255.
-constexpr double margin = 1.0 / (1 << 15);
-
 Space space_of(const VariationalDequantization::Options& options) {
-  if (!(options.values >= 2)) throw SpecError("values", c10::str("must be at least 2, got ", options.values));
+  if (!(options.values >= 2 && options.values <= 65536))
+    throw SpecError("values", c10::str("must be 2 to 65536, got ", options.values));
   return Space::reals(at_least(1, "features", options.features));
 }
 
@@ -44,6 +43,8 @@ Json VariationalDequantization::spec() const {
   return write("variational_dequantization", options);
 }
 
+double VariationalDequantization::margin() const { return std::max(options_.values, 256.0) / (1 << 23); }
+
 Tensor VariationalDequantization::context_of(const Tensor& x) const {
   if (!layers_ || layers_->context_size() == 0) return {};
   return (x + 0.5) * (2 / options_.values) - 1;
@@ -52,16 +53,16 @@ Tensor VariationalDequantization::context_of(const Tensor& x) const {
 Mapped VariationalDequantization::map(const Tensor& x, const Tensor&) {
   const auto noise = at::randn_like(x);
   if (!layers_)
-    return {x + at::special_ndtr(noise).clamp(margin, 1 - margin), x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
+    return {x + at::special_ndtr(noise).clamp(margin(), 1 - margin()), x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
   const auto [value, log_det] = layers_->inverse(noise, context_of(x));
-  return {x + at::special_ndtr(value).clamp(margin, 1 - margin),
+  return {x + at::special_ndtr(value).clamp(margin(), 1 - margin()),
           log_det + normal_log_prob(value) - normal_log_prob(noise)};
 }
 
 Mapped VariationalDequantization::unmap(const Tensor& y, const Tensor&) {
   const auto x = y.floor();
   if (!layers_) return {x, x.new_zeros(x.sizes().slice(0, x.dim() - 1))};
-  const auto noise = at::special_ndtri((y - x).clamp(margin, 1 - margin));
+  const auto noise = at::special_ndtri((y - x).clamp(margin(), 1 - margin()));
   const auto [value, log_det] = layers_->forward(noise, context_of(x));
   return {x, log_det + normal_log_prob(value) - normal_log_prob(noise)};
 }

@@ -38,6 +38,8 @@ class VariationalDequantization : public Layer {
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;
   Mapped unmap(const Tensor& y, const Tensor& context) override;
+  /// How far u stays from 0 and 1: x + u has to round down to x again in float32.
+  double margin() const;
   Tensor context_of(const Tensor& x) const;  ///< c; undefined where no layer takes one
 
   Options options_;

@@ -60,15 +60,21 @@ Mapped Convolution::map(const Tensor& x, const Tensor& context) {
 }
 
 Tensor Convolution::unmap_value(const Tensor& y, const Tensor&) {
-  const auto centred = bias_.defined() ? y - bias_.view({-1, 1, 1}) : y;
-  const auto rows = centred.reshape({-1, domain().size()});
+  const auto rows = centred(y);
   if (in_graph()) return at::linalg_solve(matrix_rows(), rows, /*left=*/false).view(y.sizes());
   const auto [lu, pivots, log_det] = factors();
   return at::linalg_lu_solve(lu, pivots, rows.t(), /*left=*/true, /*adjoint=*/true).t().reshape(y.sizes());
 }
 
+Tensor Convolution::centred(const Tensor& y) const {
+  return (bias_.defined() ? y - bias_.view({-1, 1, 1}) : y).reshape({-1, domain().size()});
+}
+
 Mapped Convolution::unmap(const Tensor& y, const Tensor& context) {
-  return {unmap_value(y, context), log_det().neg().expand(batch_of(y))};
+  if (!in_graph()) return {unmap_value(y, context), log_det().neg().expand(batch_of(y))};
+  const auto matrix = matrix_rows();  // once for both
+  return {at::linalg_solve(matrix, centred(y), /*left=*/false).view(y.sizes()),
+          std::get<1>(at::linalg_slogdet(matrix)).neg().expand(batch_of(y))};
 }
 
 DIFFEO_LAYER(convolution, Convolution, "Convolution of images by a kernel of full rank (Chao et al. 2023).",

@@ -49,6 +49,7 @@ class Convolution : public Layer {
 
   Tensor convolved(const Tensor& images, const Tensor& bias) const;  ///< images (N, C, H, W)
   Tensor matrix_rows() const;                                        ///< the transpose of M
+  Tensor centred(const Tensor& y) const;                             ///< y - b in rows (N, D)
   at::IntArrayRef batch_of(const Tensor& points) const { return points.sizes().slice(0, points.dim() - 3); }
   bool in_graph() const { return at::GradMode::is_enabled() && weight_.requires_grad(); }
   Factors factors();

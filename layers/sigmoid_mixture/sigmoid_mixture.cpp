@@ -24,6 +24,13 @@ struct Components {
   }
 };
 
+/// y alone.
+Tensor value_at(const Tensor& x, const Components& c) {
+  const auto inner = x.unsqueeze(-1) * c.log_slope.exp() + c.shift;
+  return at::logsumexp(c.log_weight + at::log_sigmoid(inner), -1) -
+         at::logsumexp(c.log_weight + at::log_sigmoid(-inner), -1);
+}
+
 /// y and log|dy/dx| for each feature. Of the mixture and of 1 minus it, the logarithms are each computed by itself, so
 /// that neither tail loses digits.
 std::pair<Tensor, Tensor> value_and_log_slope(const Tensor& x, const Components& c) {
@@ -65,7 +72,7 @@ Mapped SigmoidMixture::inverse(const Tensor& y, const Tensor& parameters) const 
     const int halvings = y.scalar_type() == at::kDouble ? 60 : 30;
     for (int i = 0; i < halvings; ++i) {
       const auto middle = lower + 0.5 * (upper - lower);
-      const auto below = value_and_log_slope(middle, components).first < y;
+      const auto below = value_at(middle, components) < y;
       lower = at::where(below, middle, lower);
       upper = at::where(below, upper, middle);
     }

@@ -131,8 +131,9 @@ struct GradientOfPlugin : torch::autograd::Function<GradientOfPlugin> {
   }
   static variable_list backward(AutogradContext* context, variable_list by_gradient) {
     const auto library = kept(context);
+    check(!at::GradMode::is_enabled(), "targets of shared libraries are differentiable twice, not three times");
     const auto x = context->get_saved_variables()[0].to(torch::kFloat64), v = by_gradient[0].to(torch::kFloat64);
-    // A step of a millionth and a bit along v, whatever its length: the Hessian is symmetric.
+    // A step of a hundred-thousandth along v, whatever its length: the Hessian is symmetric.
     const auto length = v.square().sum(-1, true).sqrt().clamp_min(1e-300);
     const auto step = 1e-5 * (1 + x.abs().amax(-1, true)) / length;
     const auto difference =

@@ -32,9 +32,9 @@ constexpr double known_matrix[3][3] = {
 int main() {
   diffeo::testing::Acceptance accept;
   const auto file = diffeo::testing::data_file("mouse_hs1940");
-  const auto close = [&](const std::string& name, double value, double want) {
+  const auto close = [&](const std::string& name, double value, double want, double within = 0.01) {
     std::printf("%s: %.7g, known %.7g\n", name.c_str(), value, want);
-    accept.at_most("dependent_mouse_" + name + "_relative_error", std::abs(value / want - 1), 0.01);
+    accept.at_most("dependent_mouse_" + name + "_relative_error", std::abs(value / want - 1), within);
   };
   // Individuals in the order of the source, which the matrix has.
   const auto order = read_all_rows(file, "index", {}, torch::kInt64).values.flatten().argsort();
@@ -44,8 +44,8 @@ int main() {
   const auto measured = torch::isnan(outcome).logical_not().nonzero().flatten();
   const auto markers = summary_of_markers(dosages.index_select(0, measured));
   const auto used = markers.used.nonzero().flatten();
-  close("individuals", static_cast<double>(measured.numel()), 1410);
-  close("markers", static_cast<double>(used.numel()), 10768);
+  close("individuals", static_cast<double>(measured.numel()), 1410, 0);
+  close("markers", static_cast<double>(used.numel()), 10768, 0);
 
   const auto matrix = centred_relatedness(dosages.index_select(1, used));
   for (int i = 0; i < 3; ++i)
@@ -59,8 +59,9 @@ int main() {
   const MixedModel model(stored_here);
   const auto y = outcome.index_select(0, measured);
   const auto null = model.null(y);
-  close("variance_explained", null.variance_explained, 0.608801);
-  close("variance_explained_standard_error", null.standard_error, 0.032774);
+  // Of the stored matrix, which no rounding of dosages has touched.
+  close("variance_explained", null.variance_explained, 0.608801, 1e-5);
+  close("variance_explained_standard_error", null.standard_error, 0.032774, 1e-4);
   std::vector<int64_t> columns;
   for (const auto& row : known)
     for (size_t i = 0; i < genotypes.markers.size(); ++i)

@@ -90,7 +90,7 @@ int main() {
                measured = bits_per_dimension("negentropy");
   accept.at_least("eiw_bad_split_is_at_its_floor", bad, 2.03);
   accept.at_most("eiw_bad_split_reaches_its_floor", bad, 2.07);
-  accept.at_most("eiw_good_split_by_solver", solved, 1.65);
+  accept.at_most("eiw_good_split_by_weights_set", solved, 1.65);
   accept.at_most("eiw_good_split_by_negentropy", measured, 1.65);
   accept.at_least("eiw_recovered_bits", bad - std::max(solved, measured), 0.38);
   return accept.exit_code();

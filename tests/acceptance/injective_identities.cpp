@@ -75,6 +75,12 @@ void objective_of_a_linear_layer(diffeo::testing::Acceptance& accept) {
   double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, largest(got[i] - want[i]));
   accept.at_most("objective_of_a_linear_layer", worst, 1e-10);
+  // One probe a row: the same on average. Every row of a large batch draws its own.
+  FreeFormInjective single(flow, {.beta = beta, .probes = 1});
+  const auto many = x.repeat({8192, 1});
+  const auto average = torch::autograd::grad({single.loss({.x = many})}, parameters);
+  accept.at_most("objective_of_single_probes",
+                 (average[0] - want[0]).norm().item<double>() / want[0].norm().item<double>(), 0.01);
 }
 
 /// F2: eigenvalues 4, 2, .5, .2, .1 in a random basis; the optimum is the whitened projection on the first two.

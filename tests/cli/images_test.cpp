@@ -124,6 +124,11 @@ TEST_F(Images, TheNoiseCanBeLearned) {
   EXPECT_TRUE(torch::equal(samples, samples.floor()));
 }
 
+TEST_F(Images, FlipsOfATableAreDoneAsTheErrorAdvises) {
+  write_rows(folder.path("table.h5"), images.flatten(1).narrow(1, 0, 16), {});
+  expect_fine("train table.h5 --flow nsf --steps 2 --flip --image 1,4,4 -o model.h5", {"16 columns"});
+}
+
 TEST_F(Images, MistakesAreNamedInOneLine) {
   write_rows(folder.path("misfit.h5"), images.flatten(1), {28, 28});
   write_rows(folder.path("odd.h5"), images.flatten(1).narrow(1, 0, 49), {7, 7});
@@ -142,6 +147,7 @@ TEST_F(Images, MistakesAreNamedInOneLine) {
   expect_refused("plot images table.h5 -o grid.png", {"table.h5", "--image C,H,W"});
   expect_refused("plot images flat.h5 -o grid.svg", {"grid.svg", ".png"});
   expect_refused("plot images flat.h5 --grid 0,4 -o grid.png", {"--grid"});
+  expect_refused("plot images flat.h5 --grid 100000,100000 -o grid.png", {"--grid", "at most"});
   expect_refused("plot images flat.h5 --range 5,5 -o grid.png", {"--range"});
   expect_refused("plot images flat.h5 -o nowhere/grid.png", {"nowhere"});
 }

@@ -186,5 +186,14 @@ TEST(Recipes, EbflowIsMatricesWithBendsBetween) {
   EXPECT_THROW(recipe("ebflow", {.features = 3, .context = 2}), SpecError);
 }
 
+TEST(Energy, TheNormaliserOnlyLooksAtAFlowInTraining) {
+  const auto flow = build_flow(
+      {{"layers", {{{"type", "actnorm"}, {"features", 2}}}}, {"base", {{"type", "normal"}, {"features", 2}}}});
+  flow->train();
+  Energy(flow).log_normaliser();
+  EXPECT_TRUE(flow->is_training());
+  for (const auto& buffer : flow->named_buffers()) EXPECT_EQ(buffer.value().sum().item<double>(), 0) << buffer.key();
+}
+
 }  // namespace
 }  // namespace diffeo::testing

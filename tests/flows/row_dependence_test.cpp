@@ -204,10 +204,10 @@ TEST_F(RowDependences, SayWhatIsWrong) {
   EXPECT_ERROR(groups.estimate(z, torch::tensor({0, 1})), "expected latent rows (B, D) and places (B)");
   EXPECT_ERROR(groups.estimate(z, torch::zeros({3})), "places are integers");
   EXPECT_ERROR(GroupedRows(torch::zeros({3})), "groups: expected integers");
-  EXPECT_ERROR(RelatedRows::of_matrix(torch::eye(3).narrow(0, 0, 2)), "expected a square matrix, got shape [2, 3]");
+  EXPECT_ERROR(RelatedRows::of_matrix(torch::eye(3).narrow(0, 0, 2)), "must be square, got shape [2, 3]");
   auto skew = torch::eye(3);
   skew[0][1] = 0.5;
-  EXPECT_ERROR(RelatedRows::of_matrix(skew), "not symmetric");
+  EXPECT_ERROR(RelatedRows::of_matrix(skew), "must be symmetric, but entry (");
   EXPECT_ERROR(RelatedRows::of_matrix(torch::tensor({{1.0, 2.0}, {2.0, 1.0}})), "it is no covariance");
   EXPECT_ERROR(RelatedRows::of_matrix(torch::zeros({2, 2})), "diagonal entry that is not positive");
   EXPECT_ERROR(RelatedRows::of_factor(torch::zeros({3, 1})), "row of zeros");

@@ -160,13 +160,14 @@ TEST(Flow, BoundOfTheDensityApproachesItWithManyPaths) {
   torch::NoGradGuard no_grad;
   const auto x = torch::tensor({{0.0}, {1.0}, {-2.0}}, torch::kFloat64);
   const auto draws = flow.draw({400000}).value;
-  const auto few = flow.log_prob_bound(x, {}, 1), many = flow.log_prob_bound(x, {}, 4000);
+  const auto few = flow.log_prob_bound(x.repeat({20000, 1}), {}, 1).view({20000, 3}).mean(0),
+             many = flow.log_prob_bound(x, {}, 4000);
   for (int64_t i = 0; i < 3; ++i) {
     const double half = 0.05,
                  near = ((draws - x[i]).abs() < half).to(torch::kFloat64).mean().item<double>() / (2 * half);
     EXPECT_NEAR(many[i].item<double>(), std::log(near), 0.05) << "seed 9";
+    EXPECT_LT(few[i].item<double>(), many[i].item<double>() + 0.05) << "seed 9";  // on average a bound
   }
-  EXPECT_LT(few.mean().item<double>(), many.mean().item<double>() + 1);
 }
 
 }  // namespace

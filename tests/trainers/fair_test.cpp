@@ -11,6 +11,7 @@
 #include "diffeo/trainers/fair/audit.h"
 #include "diffeo/trainers/fair/cells.h"
 #include "diffeo/trainers/fair/fair_fit.h"
+#include "diffeo/trainers/tail_probability.h"
 
 namespace diffeo::testing {
 namespace {
@@ -147,7 +148,7 @@ TEST(FairCertificate, CoversTheTruthAsOftenAsItSays) {
   int missed = 0;
   for (int trial = 0; trial < 200; ++trial) {
     const auto certificate = certify(drawn_log_densities(*model, {normal(0), normal(1)}, 200), 0.9);
-    missed += certificate.clopper_pearson < truth;
+    missed += certificate.upper() < truth;
   }
   EXPECT_LE(missed, 32) << "of 200 at 90 % confidence, seed " << seed;  // 20 + 3 deviations
 }

@@ -108,6 +108,11 @@ TEST(ScoreMatching, WeightsCountRows) {
     EXPECT_NEAR(value(*objective, {.x = x, .weight = weight}), value(*objective, {.x = spoilt, .weight = weight}), 1e-9)
         << spec;
   }
+  // A row of weight 2 is two rows, where nothing is drawn.
+  const auto objective = build_objective({{"type", "score_matching"}}, flow_of());
+  const auto x = torch::randn({2, features}, torch::kFloat64);
+  EXPECT_NEAR(value(*objective, {.x = x, .weight = torch::tensor({2.0, 1.0}, torch::kFloat64)}),
+              value(*objective, {.x = torch::stack({x[0], x[0], x[1]})}), 1e-9);
 }
 
 TEST(ScoreMatching, IsDoneAfterThePreprocessing) {

@@ -108,7 +108,7 @@ int64_t Cells::indicators() const {
 }
 
 Tensor Cells::cell_of(const Tensor& x) const {
-  check(x.dim() == 2 && x.size(1) == columns(), "expected rows of ", columns(), " columns, got ", x.sizes());
+  check(x.dim() == 2 && x.size(1) == columns(), "cells: expected rows of ", columns(), " columns, got ", x.sizes());
   const auto rows = x.to(torch::kCPU, torch::kDouble);
   auto cell = at::zeros({x.size(0)}, torch::kLong);
   for (int64_t column = 0; column < columns(); ++column) {

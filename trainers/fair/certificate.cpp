@@ -2,48 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "diffeo/layers/base/error.h"
+#include "diffeo/trainers/tail_probability.h"
 
 namespace diffeo {
 namespace {
-
-/// The continued fraction of the incomplete beta function, by Lentz's method; converges fast for x < (a + 1)/(a + b +
-/// 2).
-double beta_fraction(double a, double b, double x) {
-  constexpr double tiny = 1e-300, precision = 1e-15;
-  const auto kept_from_zero = [](double value) { return std::abs(value) < tiny ? tiny : value; };
-  double numerator = 1, denominator = 1 / kept_from_zero(1 - (a + b) * x / (a + 1));
-  double value = denominator;
-  // The number of terms needed grows as the root of a and b.
-  const auto most = static_cast<int64_t>(1000 + 10 * std::sqrt(std::max(a, b)));
-  for (int64_t m = 1; m <= most; ++m) {
-    const double k = static_cast<double>(m);
-    const double even = k * (b - k) * x / ((a + 2 * k - 1) * (a + 2 * k));
-    denominator = 1 / kept_from_zero(1 + even * denominator);
-    numerator = kept_from_zero(1 + even / numerator);
-    value *= denominator * numerator;
-    const double odd = -(a + k) * (a + b + k) * x / ((a + 2 * k) * (a + 2 * k + 1));
-    denominator = 1 / kept_from_zero(1 + odd * denominator);
-    numerator = kept_from_zero(1 + odd / numerator);
-    const double factor = denominator * numerator;
-    value *= factor;
-    if (std::abs(factor - 1) < precision) break;
-  }
-  return value;
-}
-
-/// The x in [0, 1] where a growing function passes `level`.
-template <class Function>
-double crossing(const Function& function, double level) {
-  double lower = 0, upper = 1;
-  for (int i = 0; i < 80; ++i) {
-    const double middle = 0.5 * (lower + upper);
-    (function(middle) < level ? lower : upper) = middle;
-  }
-  return 0.5 * (lower + upper);
-}
 
 void check_confidence(double confidence) {
   check(confidence > 0 && confidence < 1, "confidence must lie between 0 and 1, got ", confidence);
@@ -69,22 +33,11 @@ double Certificate::delta() const {
 
 double Certificate::upper() const { return std::min(hoeffding, clopper_pearson); }
 
-double incomplete_beta(double a, double b, double x) {
-  check(a > 0 && b > 0 && x >= 0 && x <= 1, "incomplete_beta: needs a, b > 0 and x in [0, 1], got ", a, ", ", b, ", ",
-        x);
-  if (x == 0 || x == 1) return x;
-  const double front =
-      std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x));
-  if (x < (a + 1) / (a + b + 2)) return front * beta_fraction(a, b, x) / a;
-  return 1 - front * beta_fraction(b, a, 1 - x) / b;
-}
-
 double binomial_upper_limit(int64_t hits, int64_t trials, double confidence) {
   check_confidence(confidence);
   check(hits >= 0 && hits <= trials && trials > 0, "binomial limits: ", hits, " hits in ", trials, " trials");
   if (hits == trials) return 1;
-  const auto a = static_cast<double>(hits + 1), b = static_cast<double>(trials - hits);
-  return crossing([&](double p) { return incomplete_beta(a, b, p); }, confidence);
+  return beta_quantile(confidence, static_cast<double>(hits + 1), static_cast<double>(trials - hits));
 }
 
 double binomial_lower_limit(int64_t hits, int64_t trials, double confidence) {
@@ -98,7 +51,8 @@ Certificate certify(const std::vector<Tensor>& log_densities, double confidence)
   Certificate certificate;
   certificate.samples = log_densities[0].size(0);
   certificate.confidence = confidence;
-  const double shared = 1 - (1 - confidence) / static_cast<double>(groups);  // all limits hold together
+  // All limits hold together: half of what may miss is the groups', half is Hoeffding's (the upper side of its two).
+  const double shared = 1 - (1 - confidence) / (2 * static_cast<double>(groups));
   for (int64_t a = 0; a < groups; ++a) {
     const auto hits = (log_densities[a].argmax(-1) == a).sum().item<int64_t>();
     const double rate = static_cast<double>(hits) / static_cast<double>(certificate.samples);

@@ -26,8 +26,8 @@ struct Certificate {
 };
 
 /// `log_densities[a]` (n, K) holds log p_b(z) in nats of points z drawn from group a, for all K groups b. `confidence`
-/// lies in (0, 1). Each upper end holds with at least that probability if the densities are those of the draws. Throws
-/// Error for fewer than two groups, for other shapes and for NaN.
+/// lies in (0, 1). Both upper ends hold together with at least that probability if the densities are those of the
+/// draws. Throws Error for fewer than two groups, for other shapes and for NaN.
 Certificate certify(const std::vector<Tensor>& log_densities, double confidence);
 
 /// The same for groups whose cells have known probabilities `p` (K, M), each row of sum 1: the bound is exact.
@@ -42,8 +42,5 @@ double weighted_delta(const std::vector<Tensor>& log_densities);
 double binomial_upper_limit(int64_t hits, int64_t trials, double confidence);
 /// The lower end of the same.
 double binomial_lower_limit(int64_t hits, int64_t trials, double confidence);
-
-/// The regularised incomplete beta function I_x(a, b) for a, b > 0 and x in [0, 1].
-double incomplete_beta(double a, double b, double x);
 
 }  // namespace diffeo

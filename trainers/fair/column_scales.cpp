@@ -66,7 +66,7 @@ ColumnScales::ColumnScales(const Tensor& x, const Options& options) : options_(o
     }
     scales_.push_back(std::move(scale));
   }
-  check(!scales_.empty(), "every column is constant in the training rows");
+  check(!scales_.empty(), "column scales: every column is constant in the training rows");
 }
 
 ColumnScales::ColumnScales(const Json& spec) {
@@ -116,7 +116,8 @@ std::vector<int64_t> ColumnScales::left_out() const {
 }
 
 Tensor ColumnScales::place(const Tensor& x) const {
-  check(x.dim() == 2 && x.size(1) == columns_, "expected rows of ", columns_, " columns, got ", x.sizes());
+  check(x.dim() == 2 && x.size(1) == columns_, "column scales: expected rows of ", columns_, " columns, got ",
+        x.sizes());
   std::vector<Tensor> places, widths;
   const auto rows = x.to(torch::kCPU, torch::kDouble);
   for (const auto& scale : scales_) {

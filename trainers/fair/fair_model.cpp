@@ -114,7 +114,7 @@ void take_matching(const Json& spec, const State& state, const std::string& wher
 size_t FairModel::place_of(double gamma) const {
   for (size_t i = 0; i < gammas.size(); ++i)
     if (gammas[i] == gamma) return i;
-  throw Error(c10::str("--gamma: there is no model of gamma ", gamma, "; there are ", c10::Join(", ", gammas)));
+  throw Error(c10::str("there is no model of gamma ", gamma, "; there are ", c10::Join(", ", gammas)));
 }
 
 std::vector<double> FairModel::density_errors() const {
@@ -123,7 +123,7 @@ std::vector<double> FairModel::density_errors() const {
     double sum = 0;
     for (const auto& report : reports)
       if (report.label == label) sum += report.distance;
-    errors.push_back(sum / 2);
+    errors.push_back(sum / static_cast<double>(groups));
   }
   return errors;
 }

@@ -26,8 +26,8 @@ struct FairModel {
 
   /// The place of a gamma in `gammas`. Throws Error that names those there are.
   size_t place_of(double gamma) const;
-  /// Half the sum of the densities' distances to the truth, for each label of the criterion: what the bound on the
-  /// accuracy may be too low by, as far as a classifier can tell.
+  /// The mean of the groups' distances between density and truth, for each label of the criterion: what the bound on
+  /// the accuracy may be too low by, as far as a classifier can tell.
   std::vector<double> density_errors() const;
 };
 

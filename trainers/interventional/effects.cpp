@@ -1,5 +1,6 @@
 #include "diffeo/trainers/interventional/effects.h"
 
+#include <ATen/ops/special_ndtri.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ Tensor outcome_values(Flow& target, int64_t count) {
   torch::NoGradGuard no_grad;
   if (target.space().size() > 1) return target.draw({count}).value;
   const auto level = (torch::arange(count, torch::kFloat64) + 0.5) / static_cast<double>(count);
-  const auto z = std::sqrt(2.0) * (2 * level - 1).erfinv();
+  const auto z = at::special_ndtri(level);
   // Every map of the flow increases, so that order and levels stay.
   return target.to_data(z.unsqueeze(1).to(target.tensor_options())).value;
 }

@@ -136,6 +136,8 @@ int main() {
         one.effect);
     std::fflush(stdout);
   }
+  std::printf("means: in sample corrected %.4f, plug-in %.4f, gaussian %.4f; test rows %.4f, %.4f, %.4f\n", corrected,
+              plug_in, gaussian, corrected_new, plug_in_new, gaussian_new);
   diffeo::testing::Acceptance accept;
   accept.at_least("ihdp_log_density_over_plug_in", corrected - plug_in, 0);
   accept.at_least("ihdp_log_density_over_gaussian", corrected - gaussian, 0);

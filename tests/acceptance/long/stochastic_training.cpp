@@ -130,6 +130,7 @@ int main() {
       accept.at_most("s2_bias_" + name, found.bias, 0.12);
     }
   }
+  std::printf("mean total: stochastic %.2f, plain %.2f kT\n", stochastic_total, plain_total);
   accept.at_most("s2_stochastic_over_plain_total", stochastic_total / plain_total, 1);
   return accept.exit_code();
 }
