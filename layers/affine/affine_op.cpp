@@ -1,7 +1,6 @@
 #include "diffeo/layers/affine/affine_op.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/log.h>
@@ -14,6 +13,7 @@
 #include "diffeo/layers/affine/affine_schema.h"
 #include "diffeo/layers/base/cpu_kernels.h"
 #include "diffeo/layers/base/graph_gradients.h"
+#include "diffeo/layers/base/parallel.h"
 
 TORCH_LIBRARY_FRAGMENT(diffeo, ops) {
   ops.def("affine(Tensor x, Tensor parameters, int scale, float cap, bool inverse) -> (Tensor value, Tensor log_det)");
@@ -49,8 +49,8 @@ Pair forward_cpu(const Tensor& x, const Tensor& parameters, int64_t scale, doubl
     pass.value = value.mutable_data_ptr<scalar_t>();
     pass.log_det = log_det.mutable_data_ptr<scalar_t>();
     const auto& kernels = cpu_kernels<scalar_t>();
-    at::parallel_for(0, log_det.numel(), grain(pass.columns),
-                     [&](int64_t begin, int64_t end) { kernels.forward(pass, begin, end); });
+    parallel_for(0, log_det.numel(), grain(pass.columns),
+                 [&](int64_t begin, int64_t end) { kernels.forward(pass, begin, end); });
   });
   return {value, log_det};
 }
@@ -77,11 +77,11 @@ Pair backward_cpu(const Tensor& x, const Tensor& parameters, const Tensor& by_va
     const auto& kernels = cpu_kernels<scalar_t>();
     if (shared) {
       const int64_t least = std::max<int64_t>(1, grain(pass.columns) / rows_of_shared_block);
-      at::parallel_for(0, blocks, least,
-                       [&](int64_t begin, int64_t end) { kernels.backward_shared(pass, rows, begin, end); });
+      parallel_for(0, blocks, least,
+                   [&](int64_t begin, int64_t end) { kernels.backward_shared(pass, rows, begin, end); });
     } else {
-      at::parallel_for(0, rows, grain(pass.columns),
-                       [&](int64_t begin, int64_t end) { kernels.backward(pass, begin, end); });
+      parallel_for(0, rows, grain(pass.columns),
+                   [&](int64_t begin, int64_t end) { kernels.backward(pass, begin, end); });
     }
   });
   return {by_x, partial.is_same(by_parameters) ? by_parameters : partial.sum(0)};

@@ -1,7 +1,6 @@
 #include "diffeo/layers/nets/dense.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -16,6 +15,7 @@
 
 #include "diffeo/layers/base/cpu_kernels.h"
 #include "diffeo/layers/base/gradient_place.h"
+#include "diffeo/layers/base/parallel.h"
 #include "diffeo/layers/nets/activation.h"
 #include "diffeo/layers/nets/dense_kernels.h"
 #include "diffeo/layers/nets/dense_tensors.h"
@@ -38,7 +38,7 @@ constexpr int64_t grain = 256;
 template <class T>
 void run(const Rectified<T>& pass) {
   const auto& kernels = cpu_kernels<T>();
-  at::parallel_for(0, pass.columns, grain, [&](int64_t begin, int64_t end) { kernels.rectified(pass, begin, end); });
+  parallel_for(0, pass.columns, grain, [&](int64_t begin, int64_t end) { kernels.rectified(pass, begin, end); });
 }
 
 /// Whether the factors of a map's products are rounded: not where points or contexts are one, which costs little and
@@ -327,7 +327,7 @@ Tensor output_of(const Shape& shape, const Tensor& x, const Tensor& context, at:
     output = at::empty({rows, dense.back().size(0)}, x.options());
     const int64_t blocks = (rows + block - 1) / block;
     if (blocks <= 1) return pass(0, rows);
-    at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
       const at::AutoDispatchBelowADInplaceOrView below_too;
       for (int64_t i = begin; i < end; ++i) pass(i * block, std::min(block, rows - i * block));
     });

@@ -1,7 +1,6 @@
 #include "diffeo/layers/nets/made_inverse.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -9,6 +8,7 @@
 #include <cmath>
 
 #include "diffeo/layers/base/cpu_kernels.h"
+#include "diffeo/layers/base/parallel.h"
 
 namespace diffeo {
 namespace made {
@@ -113,7 +113,7 @@ void solve_columns_of(const MadePlan& plan, const Tensor& context, int64_t rows,
   constexpr int64_t bytes = 1 << 20;
   const auto per_block = std::clamp<int64_t>(bytes / (units.size() * static_cast<int64_t>(sizeof(T))), 1, 8);
   const auto block_rows = per_block * tile_rows, size = units.size(), outputs = units.outputs();
-  at::parallel_for(0, divided_up(rows, block_rows), 1, [&](int64_t first, int64_t last) {
+  parallel_for(0, divided_up(rows, block_rows), 1, [&](int64_t first, int64_t last) {
     at::NoGradGuard no_grad;  // worker threads have modes of their own
     const Tensor tiles = memory<T>(per_block * size), columns = memory<T>(outputs * tile_rows);
     T *tile = tiles.mutable_data_ptr<T>(), *column = columns.mutable_data_ptr<T>();
@@ -150,7 +150,7 @@ Tensor pass_of(const MadePlan& plan, const Tensor& x, const Tensor& context) {
   auto out = at::empty({rows, outputs}, x.options());
   const T* points = x.const_data_ptr<T>();
   T* to = out.template mutable_data_ptr<T>();
-  at::parallel_for(0, divided_up(rows, tile_rows), 1, [&](int64_t first, int64_t last) {
+  parallel_for(0, divided_up(rows, tile_rows), 1, [&](int64_t first, int64_t last) {
     const Tensor scratch = memory<T>(units.size() + outputs * tile_rows);
     T* tile = scratch.mutable_data_ptr<T>();
     for (int64_t row = first * tile_rows; row < std::min(last * tile_rows, rows); row += tile_rows)
@@ -175,7 +175,7 @@ void solve_columns(const MadePlan& plan, const Tensor& context, int64_t rows, co
 template <class T>
 void solve_tiles(const MadePlan& plan, const Tensor& context, int64_t rows, const SolveTile<T>& solve) {
   const Units<T> units(plan, context);
-  at::parallel_for(0, divided_up(rows, tile_rows), 1, [&](int64_t first, int64_t last) {
+  parallel_for(0, divided_up(rows, tile_rows), 1, [&](int64_t first, int64_t last) {
     const Tensor scratch = memory<T>(units.size() + units.outputs() * tile_rows);
     T *tile = scratch.mutable_data_ptr<T>(), *parameters = tile + units.size();
     for (int64_t block = first; block < last; ++block) {

@@ -16,6 +16,7 @@
 
 #include "diffeo/layers/base/cpu_kernels.h"
 #include "diffeo/layers/base/gradient_place.h"
+#include "diffeo/layers/base/parallel.h"
 #include "diffeo/layers/nets/masked_linear_cpu.h"
 
 namespace diffeo {
@@ -33,6 +34,7 @@ using namespace masked_linear;
 using Seen = std::vector<int64_t>;
 
 constexpr int64_t row_chunk = 192;   // rows that lie in the second-level cache beside the panels
+constexpr int64_t row_tile = 12;     // rows that the kernels take at once
 constexpr int64_t step_chunk = 256;  // rows of a panel in the first-level cache, where rows are summed over
 
 /// A weight (U, I) in pointers, of which unit u sees the first seen[u] inputs.
@@ -55,6 +57,18 @@ struct Weight {
   const T* data;
   const Seen& seen;
 };
+
+/// f(first, count) for chunks of the rows, as many for each thread.
+template <class F>
+void each_chunk(int64_t rows, const F& f) {
+  const auto divided_up = [](int64_t number, int64_t by) { return (number + by - 1) / by; };
+  const int64_t share = divided_up(std::max<int64_t>(rows, 1), at::get_num_threads());
+  const int64_t chunk = std::min(row_chunk, divided_up(share, row_tile) * row_tile);
+  parallel_for(0, divided_up(rows, chunk), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin * chunk; row < std::min(end * chunk, rows); row += chunk)
+      f(row, std::min(chunk, rows - row));
+  });
+}
 
 /// x (R, I) W^T + bias.
 template <class T>
@@ -80,20 +94,19 @@ Tensor product(const Tensor& x, const Weight<T>& weight, const Tensor& bias) {
   }
   const T *from = x.const_data_ptr<T>(), *start = starts.const_data_ptr<T>();
   T* to = out.template mutable_data_ptr<T>();
-  at::parallel_for(0, (rows + row_chunk - 1) / row_chunk, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin * row_chunk; row < std::min(end * row_chunk, rows); row += row_chunk)
-      for (int64_t j = 0; j < panels; ++j)
-        kernels.multiply({.a = from + row * weight.inputs,
-                          .a_row = weight.inputs,
-                          .a_step = 1,
-                          .panel = panel + at[j],
-                          .steps = steps[j],
-                          .start = start + j * width,
-                          .add = false,
-                          .to = to + row * units + j * width,
-                          .to_row = units,
-                          .rows = std::min(row_chunk, rows - row),
-                          .columns = std::min(width, units - j * width)});
+  each_chunk(rows, [&](int64_t row, int64_t count) {
+    for (int64_t j = 0; j < panels; ++j)
+      kernels.multiply({.a = from + row * weight.inputs,
+                        .a_row = weight.inputs,
+                        .a_step = 1,
+                        .panel = panel + at[j],
+                        .steps = steps[j],
+                        .start = start + j * width,
+                        .add = false,
+                        .to = to + row * units + j * width,
+                        .to_row = units,
+                        .rows = count,
+                        .columns = std::min(width, units - j * width)});
   });
   return out;
 }
@@ -122,20 +135,19 @@ Tensor product_by_x(const Tensor& by_out, const Weight<T>& weight) {
   }
   const T* from = by_out.const_data_ptr<T>();
   T* to = by_x.template mutable_data_ptr<T>();
-  at::parallel_for(0, (rows + row_chunk - 1) / row_chunk, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin * row_chunk; row < std::min(end * row_chunk, rows); row += row_chunk)
-      for (int64_t j = 0; j < panels; ++j)
-        kernels.multiply({.a = from + row * units + first[j],
-                          .a_row = units,
-                          .a_step = 1,
-                          .panel = panel + at[j],
-                          .steps = units - first[j],
-                          .start = nullptr,
-                          .add = false,
-                          .to = to + row * inputs + j * width,
-                          .to_row = inputs,
-                          .rows = std::min(row_chunk, rows - row),
-                          .columns = std::min(width, inputs - j * width)});
+  each_chunk(rows, [&](int64_t row, int64_t count) {
+    for (int64_t j = 0; j < panels; ++j)
+      kernels.multiply({.a = from + row * units + first[j],
+                        .a_row = units,
+                        .a_step = 1,
+                        .panel = panel + at[j],
+                        .steps = units - first[j],
+                        .start = nullptr,
+                        .add = false,
+                        .to = to + row * inputs + j * width,
+                        .to_row = inputs,
+                        .rows = count,
+                        .columns = std::min(width, inputs - j * width)});
   });
   return by_x;
 }
@@ -148,7 +160,7 @@ void product_by_weight(const Tensor& by_out, const Tensor& x, const Weight<T>& w
                 panels = (inputs + width - 1) / width;
   const T *from = by_out.const_data_ptr<T>(), *points = x.const_data_ptr<T>();
   T* to = by_weight.template mutable_data_ptr<T>();
-  at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
     const Tensor packed = at::empty({std::min(step_chunk, rows) * width}, x.options());
     T* panel = packed.template mutable_data_ptr<T>();
     for (int64_t j = begin; j < end; ++j) {

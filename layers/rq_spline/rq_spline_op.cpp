@@ -1,7 +1,6 @@
 #include "diffeo/layers/rq_spline/rq_spline_op.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -16,6 +15,7 @@
 #include <torch/library.h>
 
 #include "diffeo/layers/base/cpu_kernels.h"
+#include "diffeo/layers/base/parallel.h"
 #include "diffeo/layers/rq_spline/rq_spline_cpu.h"
 #include "diffeo/layers/rq_spline/rq_spline_schema.h"
 
@@ -51,8 +51,8 @@ Pair forward_cpu(const Tensor& x, const Tensor& parameters, at::ArrayRef<double>
     pass.value = value.mutable_data_ptr<scalar_t>();
     pass.log_det = log_det.mutable_data_ptr<scalar_t>();
     const auto& kernels = cpu_kernels<scalar_t>();
-    at::parallel_for(0, log_det.numel(), grain(pass.columns),
-                     [&](int64_t begin, int64_t end) { kernels.forward(pass, begin, end); });
+    parallel_for(0, log_det.numel(), grain(pass.columns),
+                 [&](int64_t begin, int64_t end) { kernels.forward(pass, begin, end); });
   });
   return {value, log_det};
 }
@@ -77,11 +77,10 @@ Pair backward_cpu(const Tensor& x, const Tensor& parameters, const Tensor& by_va
     pass.by_parameters = partial.mutable_data_ptr<scalar_t>();
     const auto& kernels = cpu_kernels<scalar_t>();
     if (shared) {
-      at::parallel_for(0, blocks, 1,
-                       [&](int64_t begin, int64_t end) { kernels.backward_shared(pass, rows, begin, end); });
+      parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) { kernels.backward_shared(pass, rows, begin, end); });
     } else {
-      at::parallel_for(0, rows, grain(pass.columns),
-                       [&](int64_t begin, int64_t end) { kernels.backward(pass, begin, end); });
+      parallel_for(0, rows, grain(pass.columns),
+                   [&](int64_t begin, int64_t end) { kernels.backward(pass, begin, end); });
     }
   });
   return {by_x, partial.is_same(by_parameters) ? by_parameters : partial.sum(0)};

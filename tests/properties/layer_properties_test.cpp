@@ -1,4 +1,5 @@
 // Every registered layer, in every precision, must be a bijection with an honest log-determinant.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
@@ -87,6 +88,31 @@ TEST_P(LayerProperties, ABatchIsItsPointsOneByOne) {
     const auto one = layer->forward(x[i], c.defined() ? c[i] : c);
     expect_close(one.value, all.value[i]);
     expect_close(one.log_det, all.log_det[i]);
+  }
+}
+
+TEST_P(LayerProperties, ThreadsDoNotMatter) {
+  const int before = at::get_num_threads();
+  const auto x = points({1100}), c = context({1100});
+  const auto results = [&](int threads) {
+    at::set_num_threads(threads);
+    const auto input = x.detach().requires_grad_();
+    const auto there = layer->forward(input, c);
+    auto wanted = layer->parameters();
+    wanted.push_back(input);
+    auto found = torch::autograd::grad({there.value.sum() + there.log_det.sum()}, wanted, {}, {}, false, true);
+    const torch::NoGradGuard no_grad;
+    const auto back = layer->inverse(there.value.detach(), c);
+    found.insert(found.end(), {there.value.detach(), there.log_det.detach(), back.value, back.log_det});
+    at::set_num_threads(before);
+    return found;
+  };
+  const auto one = results(1), three = results(3);
+  for (size_t i = 0; i < one.size(); ++i) {
+    if (!one[i].defined()) continue;
+    // Sums over the rows may be taken in another order.
+    const double scale = std::max(1.0, one[i].abs().max().item<double>());
+    EXPECT_LE((three[i] - one[i]).abs().max().item<double>(), 10 * tolerance * scale) << "result " << i;
   }
 }
 
