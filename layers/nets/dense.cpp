@@ -1,6 +1,7 @@
 #include "diffeo/layers/nets/dense.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -69,6 +70,7 @@ class Network {
     return keep ? all : std::min(all, shape_.residual ? per_layer + 2 : 2 * per_layer);
   }
   int64_t slot_size() const { return rows_ * width_; }
+  int64_t width() const { return width_; }
 
   /// output (rows, outputs) from x (rows, inputs) and context (rows, C).
   void forward(const Tensor& x, const Tensor& context, T* slots, int64_t count, T* output) {
@@ -79,12 +81,8 @@ class Network {
     linear(hidden, last, output);
   }
 
-  Gradients backward(const Tensor& x, const Tensor& context, T* slots, const Tensor& by_output, const Wanted& wanted) {
-    Gradients gradients;
-    if (wanted.parameters)
-      for (const auto& parameter : parameters_) gradients.by_parameters.push_back(gradient_for(parameter));
-    if (wanted.x) gradients.by_x = at::empty_like(x);
-    if (wanted.context) gradients.by_context = at::zeros_like(context);
+  /// Fills the tensors of `gradients` that are there.
+  void backward(const Tensor& x, const Tensor& context, T* slots, const Tensor& by_output, Gradients& gradients) {
     into_ = &gradients;
     slots_ = slots;
     count_ = next_ = this->slots(true);
@@ -96,7 +94,6 @@ class Network {
       residual_backward(of(x), context, of(by_output));
     else
       mlp_backward(of(x), of(by_output));
-    return gradients;
   }
 
  private:
@@ -278,27 +275,116 @@ std::vector<Tensor> contiguous(std::vector<Tensor> tensors) {
   return tensors;
 }
 
-/// The output, and what was kept on the way: all slots in one tensor.
+/// Rows that a thread takes at least. Fewer, and its sums over the rows cost more to add up than to make.
+constexpr int64_t rows_of_part = 64;
+
+/// The rows of a batch in parts, one for each thread: a pass through the whole network is then one meeting of threads,
+/// not one for each product.
+struct Parts {
+  int64_t rows, count;
+
+  static Parts for_threads(int64_t rows) {
+    const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+    return {rows, std::clamp<int64_t>(rows / rows_of_part, 1, threads)};
+  }
+  int64_t first(int64_t part) const { return rows * part / count; }
+  int64_t size(int64_t part) const { return first(part + 1) - first(part); }
+  Tensor of(const Tensor& t, int64_t part) const { return t.defined() ? t.narrow(0, first(part), size(part)) : t; }
+
+  template <class F>
+  void each(const F& f) const {
+    if (count == 1) return f(0);
+    parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      for (int64_t part = begin; part < end; ++part) f(part);
+    });
+  }
+};
+
+/// The output, and what was kept on the way: the slots of each part in a tensor.
 Passed forward_on_memory(const Shape& shape, const Tensor& x, const Tensor& context, at::TensorList parameters) {
-  Tensor slots, output;
+  const auto parts = Parts::for_threads(x.size(0));
+  Passed passed;
   const auto dense = contiguous(parameters.vec());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense", [&] {
-    Network<scalar_t> network(shape, dense, x.size(0));
-    const auto count = network.slots(true);
-    slots = at::empty({count * network.slot_size()}, x.options());
-    output = at::empty({x.size(0), network.outputs()}, x.options());
-    network.forward(x, context, slots.mutable_data_ptr<scalar_t>(), count, output.mutable_data_ptr<scalar_t>());
+    const Network<scalar_t> whole(shape, dense, x.size(0));
+    const auto count = whole.slots(true);
+    passed.output = at::empty({x.size(0), whole.outputs()}, x.options());
+    for (int64_t part = 0; part < parts.count; ++part)
+      passed.kept.push_back(at::empty({count * parts.size(part) * whole.width()}, x.options()));
+    parts.each([&](int64_t part) {
+      Network<scalar_t>(shape, dense, parts.size(part))
+          .forward(parts.of(x, part), parts.of(context, part), passed.kept[part].mutable_data_ptr<scalar_t>(), count,
+                   passed.output.mutable_data_ptr<scalar_t>() + parts.first(part) * whole.outputs());
+    });
   });
-  return {output, {slots}};
+  return passed;
 }
 
+/// Sums of the gradients of parameters, which each part but the first made in memory of its own.
+template <class T>
+class PartSums {
+ public:
+  PartSums(const std::vector<Tensor>& sums, int64_t parts) : sums_(sums) {
+    for (const auto& sum : sums) starts_.push_back(starts_.back() + sum.numel());
+    if (parts == 1) return;
+    // Kept from one call to the next.
+    thread_local std::vector<T> memory;
+    memory.resize(std::max<size_t>(memory.size(), (parts - 1) * starts_.back()));
+    memory_ = memory.data();
+    others_ = parts - 1;
+  }
+
+  std::vector<Tensor> of(int64_t part) const {
+    if (part == 0) return sums_;
+    std::vector<Tensor> result;
+    for (size_t i = 0; i < sums_.size(); ++i)
+      result.push_back(at::from_blob(memory_ + (part - 1) * starts_.back() + starts_[i], sums_[i].sizes(),
+                                     sums_[i].options().requires_grad(false)));
+    return result;
+  }
+
+  void add_up() const {
+    if (others_ == 0) return;
+    constexpr int64_t grain = 1 << 14;
+    parallel_for(0, starts_.back(), grain, [&](int64_t begin, int64_t end) {
+      for (size_t i = 0; i < sums_.size(); ++i) {
+        const auto first = std::max(begin, starts_[i]), last = std::min(end, starts_[i + 1]);
+        if (first >= last) continue;
+        T* sum = sums_[i].template mutable_data_ptr<T>() - starts_[i];
+        for (int64_t other = 0; other < others_; ++other) {
+          const T* from = memory_ + other * starts_.back();
+          for (int64_t k = first; k < last; ++k) sum[k] += from[k];
+        }
+      }
+    });
+  }
+
+ private:
+  const std::vector<Tensor>& sums_;
+  std::vector<int64_t> starts_{0};
+  T* memory_ = nullptr;
+  int64_t others_ = 0;
+};
+
 Gradients backward_on_memory(const Shape& shape, const Tensor& x, const Tensor& context,
-                             const variable_list& parameters, const Tensor& slots, const Tensor& by_output,
+                             const variable_list& parameters, const std::vector<Tensor>& kept, const Tensor& by_output,
                              const Wanted& wanted) {
+  const Parts parts{x.size(0), static_cast<int64_t>(kept.size())};
   Gradients gradients;
+  if (wanted.parameters)
+    for (const auto& parameter : parameters) gradients.by_parameters.push_back(gradient_for(parameter));
+  if (wanted.x) gradients.by_x = at::empty_like(x);
+  if (wanted.context) gradients.by_context = at::zeros_like(context);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "diffeo::dense_backward", [&] {
-    gradients = Network<scalar_t>(shape, parameters, x.size(0))
-                    .backward(x, context, slots.mutable_data_ptr<scalar_t>(), by_output, wanted);
+    const PartSums<scalar_t> sums(gradients.by_parameters, parts.count);
+    parts.each([&](int64_t part) {
+      Gradients own{parts.of(gradients.by_x, part), parts.of(gradients.by_context, part), sums.of(part)};
+      Network<scalar_t>(shape, parameters, parts.size(part))
+          .backward(parts.of(x, part), parts.of(context, part), kept[part].mutable_data_ptr<scalar_t>(),
+                    parts.of(by_output, part), own);
+    });
+    sums.add_up();
   });
   return gradients;
 }
@@ -375,7 +461,7 @@ class Dense : public torch::autograd::Function<Dense> {
     const auto gradients =
         ctx->saved_data["by_tensors"].toBool()
             ? backward_by_tensors(shape, x, context, parameters, {last, saved.end()}, by_output, wanted)
-            : backward_on_memory(shape, x, context, parameters, *last, by_output, wanted);
+            : backward_on_memory(shape, x, context, parameters, {last, saved.end()}, by_output, wanted);
     variable_list result{gradients.by_x, gradients.by_context};
     result.insert(result.end(), gradients.by_parameters.begin(), gradients.by_parameters.end());
     result.resize(2 + parameters.size() + 2);  // the shape and the means have none
@@ -428,7 +514,7 @@ Gradients backward(const Shape& shape, const Tensor& x, const Tensor& context, a
                    const std::vector<Tensor>& kept, const Tensor& by_output, const Wanted& wanted) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const auto in_rows = contiguous(parameters.vec());
-  return x.device().is_cpu() ? backward_on_memory(shape, x, context, in_rows, kept[0], by_output, wanted)
+  return x.device().is_cpu() ? backward_on_memory(shape, x, context, in_rows, kept, by_output, wanted)
                              : backward_by_tensors(shape, x, context, in_rows, kept, by_output, wanted);
 }
 

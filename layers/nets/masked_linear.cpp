@@ -13,6 +13,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "diffeo/layers/base/cpu_kernels.h"
 #include "diffeo/layers/base/gradient_place.h"
@@ -70,6 +72,15 @@ void each_chunk(int64_t rows, const F& f) {
   });
 }
 
+/// f(panel) for all panels, on all threads. Their work grows or shrinks from the first to the last: a long and a short
+/// one take turns, for equal shares.
+template <class F>
+void each_panel(int64_t panels, const F& f) {
+  parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i % 2 == 0 ? i / 2 : panels - 1 - i / 2);
+  });
+}
+
 /// x (R, I) W^T + bias.
 template <class T>
 Tensor product(const Tensor& x, const Weight<T>& weight, const Tensor& bias) {
@@ -86,12 +97,12 @@ Tensor product(const Tensor& x, const Weight<T>& weight, const Tensor& bias) {
   }
   const Tensor packed = at::empty({at[panels]}, x.options());
   T* const panel = packed.template mutable_data_ptr<T>();
-  for (int64_t j = 0; j < panels; ++j) {
+  each_panel(panels, [&](int64_t j) {
     const auto first = j * width, count = std::min(width, units - first);
     kernels.pack_transposed(weight.data + first * weight.inputs, weight.inputs, steps[j], count, panel + at[j]);
     for (int64_t u = 0; u < count; ++u)
       for (int64_t k = weight.seen[first + u]; k < steps[j]; ++k) panel[at[j] + k * width + u] = 0;
-  }
+  });
   const T *from = x.const_data_ptr<T>(), *start = starts.const_data_ptr<T>();
   T* to = out.template mutable_data_ptr<T>();
   each_chunk(rows, [&](int64_t row, int64_t count) {
@@ -125,14 +136,14 @@ Tensor product_by_x(const Tensor& by_out, const Weight<T>& weight) {
   }
   const Tensor packed = at::empty({at[panels]}, by_out.options());
   T* const panel = packed.template mutable_data_ptr<T>();
-  for (int64_t j = 0; j < panels; ++j) {
+  each_panel(panels, [&](int64_t j) {
     const auto end = std::min((j + 1) * width, inputs);
     kernels.pack(weight.data + first[j] * inputs + j * width, inputs, units - first[j], end - j * width, panel + at[j]);
     for (int64_t u = first[j]; u < units; ++u) {
       T* const row = panel + at[j] + (u - first[j]) * width;
       if (weight.seen[u] < end) std::fill(row + std::max<int64_t>(weight.seen[u] - j * width, 0), row + width, T(0));
     }
-  }
+  });
   const T* from = by_out.const_data_ptr<T>();
   T* to = by_x.template mutable_data_ptr<T>();
   each_chunk(rows, [&](int64_t row, int64_t count) {
@@ -160,26 +171,27 @@ void product_by_weight(const Tensor& by_out, const Tensor& x, const Weight<T>& w
                 panels = (inputs + width - 1) / width;
   const T *from = by_out.const_data_ptr<T>(), *points = x.const_data_ptr<T>();
   T* to = by_weight.template mutable_data_ptr<T>();
-  parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
-    const Tensor packed = at::empty({std::min(step_chunk, rows) * width}, x.options());
-    T* panel = packed.template mutable_data_ptr<T>();
-    for (int64_t j = begin; j < end; ++j) {
-      const auto first = weight.first_seeing(j * width), columns = std::min(width, inputs - j * width);
-      for (int64_t row = 0; row < rows; row += step_chunk) {
-        const auto steps = std::min(step_chunk, rows - row);
-        kernels.pack(points + row * inputs + j * width, inputs, steps, columns, panel);
-        kernels.multiply({.a = from + row * units + first,
-                          .a_row = 1,
-                          .a_step = units,
-                          .panel = panel,
-                          .steps = steps,
-                          .start = nullptr,
-                          .add = row > 0,
-                          .to = to + first * inputs + j * width,
-                          .to_row = inputs,
-                          .rows = units - first,
-                          .columns = columns});
-      }
+  each_panel(panels, [&](int64_t j) {
+    // Kept from one panel to the next. Registers of 64 bytes are read from within one line of the cache.
+    constexpr size_t line = 64;
+    thread_local std::vector<T> memory;
+    memory.resize(step_chunk * width + line / sizeof(T));
+    T* packed = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory.data()) + line - 1) / line * line);
+    const auto first = weight.first_seeing(j * width), columns = std::min(width, inputs - j * width);
+    for (int64_t row = 0; row < rows; row += step_chunk) {
+      const auto steps = std::min(step_chunk, rows - row);
+      kernels.pack(points + row * inputs + j * width, inputs, steps, columns, packed);
+      kernels.multiply({.a = from + row * units + first,
+                        .a_row = 1,
+                        .a_step = units,
+                        .panel = packed,
+                        .steps = steps,
+                        .start = nullptr,
+                        .add = row > 0,
+                        .to = to + first * inputs + j * width,
+                        .to_row = inputs,
+                        .rows = units - first,
+                        .columns = columns});
     }
   });
   for (int64_t u = 0; u < units; ++u)
