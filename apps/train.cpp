@@ -210,6 +210,12 @@ Json spec_of(const Wishes& wishes, const Splits& splits) {
   }
   for (const auto& layer : spec["layers"]) layers.push_back(layer);
   spec["layers"] = layers;
+  // A spec that treats its contexts itself is left as it is.
+  if (!spec.contains("context_layers")) {
+    const auto of_context =
+        context_preprocessing(how, static_cast<int64_t>(splits.context_columns.size()), *splits.train);
+    if (!of_context.empty()) spec["context_layers"] = of_context;
+  }
   return spec;
 }
 

@@ -18,12 +18,15 @@ struct FlowOptions {
   Json base;
   int64_t context = 0;
   Json embedding = nullptr;
+  std::vector<Json> context_layers;
   static constexpr auto fields() {
     using O = FlowOptions;
     return std::tuple{required("layers", &O::layers, "list of layer specs, the one nearest to the data first"),
                       required("base", &O::base, "spec of the base distribution"),
                       optional("context", &O::context, "size of the context that the embedding network takes"),
-                      optional("embedding", &O::embedding, "network from the context to that of the layers, or null")};
+                      optional("embedding", &O::embedding, "network from the context to that of the layers, or null"),
+                      optional("context_layers", &O::context_layers,
+                               "list of layer specs that a context goes through first, e.g. standardize")};
   }
 };
 
@@ -84,7 +87,20 @@ Flow::Flow(LayerPtr layers, DistributionPtr base, int64_t context, const NetOpti
 void Flow::set_memory(Memory memory) { static_cast<Sequential&>(*layers_).set_memory(memory); }
 Memory Flow::memory() const { return static_cast<const Sequential&>(*layers_).memory(); }
 
-Tensor Flow::embedded(const Tensor& context) { return embedding_ ? embedding_->forward(context) : context; }
+void Flow::set_context_layers(LayerPtr layers) {
+  check(!context_layers_, "flow: the layers of the context are set already");
+  check(context_size() > 0, "flow: layers of the context need a flow that takes one");
+  check(layers->domain().same_as(Space::reals(context_size())) && layers->codomain().size() == context_size() &&
+            layers->context_size() == 0,
+        "flow: expected layers from a context of ", context_size(), " real values to as many, got ",
+        to_string(layers->domain()), " to ", to_string(layers->codomain()));
+  context_layers_ = register_module("context_layers", as_list(std::move(layers)));
+}
+
+Tensor Flow::embedded(const Tensor& context) {
+  const auto seen = context_layers_ && context.defined() ? context_layers_->forward(context).value : context;
+  return embedding_ ? embedding_->forward(seen) : seen;
+}
 
 Mapped Flow::to_latent(const Tensor& x, const Tensor& context) {
   return layers_->forward(x, layers_->context_size() > 0 ? embedded(context) : Tensor());
@@ -165,6 +181,9 @@ Json Flow::spec() const {
     options.context = context_size();
     options.embedding = write(embedding_options_);
   }
+  if (context_layers_)
+    for (const auto& layer : static_cast<const Sequential&>(*context_layers_).layers())
+      options.context_layers.push_back(layer->spec());
   return write("flow", options);
 }
 
@@ -172,14 +191,24 @@ FlowPtr build_flow(const Json& spec) {
   const auto options = read<FlowOptions>(spec);
   auto layers = std::make_shared<Sequential>(Sequential::Options{options.layers});
   auto base = within("base", [&] { return build_distribution(options.base); });
+  FlowPtr flow;
   if (options.embedding.is_null()) {
-    auto flow = std::make_shared<Flow>(layers, base);
+    flow = std::make_shared<Flow>(layers, base);
     if (options.context != 0 && options.context != flow->context_size())
       throw SpecError("context", c10::str("the layers take a context of ", flow->context_size(), " values, not ",
                                           options.context, "; give an embedding to change its size"));
-    return flow;
+  } else {
+    flow = std::make_shared<Flow>(layers, base, options.context, read<NetOptions>(options.embedding, "embedding"));
   }
-  return std::make_shared<Flow>(layers, base, options.context, read<NetOptions>(options.embedding, "embedding"));
+  if (!options.context_layers.empty())
+    flow->set_context_layers(within("context_layers", [&] {
+      // A Sequential names places as layers/0; here the list itself is the place.
+      std::vector<LayerPtr> list;
+      for (size_t i = 0; i < options.context_layers.size(); ++i)
+        list.push_back(within(std::to_string(i), [&] { return build_layer(options.context_layers[i]); }));
+      return std::make_shared<Sequential>(std::move(list));
+    }));
+  return flow;
 }
 
 }  // namespace diffeo

@@ -22,7 +22,8 @@ struct Projection {
 
 /// Layers that carry data to a base distribution: data goes forward through the layers.
 ///
-///   log p(x | c) = log p_base(f(x; e), e) + log|det df/dx|,   e = embedding(c), or c itself
+///   log p(x | c) = log p_base(f(x; e), e) + log|det df/dx|,   e = embedding(s), s = context_layers(c); without them e
+///   = c
 ///
 /// A flow with random layers has a density only as an average over paths. log_prob refuses it and log_prob_bound bounds
 /// it. What `draw` gives as log_prob is then that of the path, log p_base(z) - sum of the layers' log_dets from z to x:
@@ -45,6 +46,9 @@ class Flow : public Distribution {
   /// Latent to data: x and log|det dx/dz|.
   Mapped to_data(const Tensor& z, const Tensor& context = {});
 
+  /// Layers that a context goes through before anything sees it: they bring its values near to a standard normal, as
+  /// the flow's first layers do with points. Throws Error unless they take and give as many real values.
+  void set_context_layers(LayerPtr layers);
   /// The context that layers and base take, (*batch, C), made of the one that the flow takes.
   Tensor embedded(const Tensor& context);
 
@@ -70,7 +74,8 @@ class Flow : public Distribution {
 
   const LayerPtr& layers() const { return layers_; }
   const DistributionPtr& base() const { return base_; }
-  /// `{"type": "flow", "layers": [...], "base": {...}}`, with "context" and "embedding" where there is one.
+  /// `{"type": "flow", "layers": [...], "base": {...}}`, with "context" and "embedding", and "context_layers", where
+  /// there are any.
   Json spec() const override;
 
  private:
@@ -81,6 +86,7 @@ class Flow : public Distribution {
   DistributionPtr base_;
   NetOptions embedding_options_;
   NetPtr embedding_;
+  LayerPtr context_layers_;
 };
 
 using FlowPtr = std::shared_ptr<Flow>;

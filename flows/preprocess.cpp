@@ -182,6 +182,47 @@ std::vector<double> numbers(const Tensor& tensor) {
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
 }
 
+Json standardize_spec(const std::string& how, const ColumnStatistics& statistics) {
+  auto [shift, scale] = shift_and_scale(how, statistics);
+  // A column that does not vary keeps its scale: any other choice would be a division by almost 0.
+  const auto floor = 1e-9 * (shift.abs() + 1e-30);
+  scale = torch::where(scale > floor, scale, torch::ones_like(scale)).contiguous();
+  return {{"type", "standardize"},
+          {"features", shift.numel()},
+          {"shift", numbers(shift.contiguous())},
+          {"scale", numbers(scale)}};
+}
+
+/// The contexts of rows, as points.
+class Contexts : public Dataset {
+ public:
+  explicit Contexts(const Dataset& rows) : rows_(rows) {}
+  int64_t rows() const override { return rows_.rows(); }
+  std::unique_ptr<BatchStream> shuffled(int64_t batch_size, uint64_t, int64_t) const override {
+    return in_order(batch_size);
+  }
+  std::unique_ptr<BatchStream> in_order(int64_t batch_size) const override {
+    return std::make_unique<Stream>(rows_.in_order(batch_size));
+  }
+
+ private:
+  class Stream : public BatchStream {
+   public:
+    explicit Stream(std::unique_ptr<BatchStream> rows) : rows_(std::move(rows)) {}
+    bool next(Batch& batch) override {
+      if (!rows_->next(batch)) return false;
+      batch = {.x = batch.context};
+      return true;
+    }
+    void skip(int64_t batches) override { rows_->skip(batches); }
+
+   private:
+    std::unique_ptr<BatchStream> rows_;
+  };
+
+  const Dataset& rows_;
+};
+
 }  // namespace
 
 bool learns_noise(const PreprocessOptions& options) {
@@ -210,7 +251,6 @@ std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vec
                                 const Dataset& train) {
   check_choice("preprocess", options.preprocess,
                {"standardize", "minmax", "robust", "isotropic", "shared", "logit", "none"});
-  const auto features = static_cast<int64_t>(columns.size());
   const auto noisy = dequantized_columns(options, columns);
   std::vector<Json> layers;
   LayerPtr transform;
@@ -233,15 +273,14 @@ std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vec
     check(layers.empty(), "preprocess: logit and --transform exclude each other");
     return {eight_bit_logit(columns, statistics)};
   }
-  auto [shift, scale] = shift_and_scale(options.preprocess, statistics);
-  // A column that does not vary keeps its scale: any other choice would be a division by almost 0.
-  const auto floor = 1e-9 * (shift.abs() + 1e-30);
-  scale = torch::where(scale > floor, scale, torch::ones_like(scale)).contiguous();
-  layers.push_back({{"type", "standardize"},
-                    {"features", features},
-                    {"shift", numbers(shift.contiguous())},
-                    {"scale", numbers(scale)}});
+  layers.push_back(standardize_spec(options.preprocess, statistics));
   return layers;
+}
+
+std::vector<Json> context_preprocessing(const PreprocessOptions& options, int64_t context, const Dataset& train) {
+  check_choice("preprocess_context", options.preprocess_context, {"standardize", "minmax", "robust", "none"});
+  if (context == 0 || options.preprocess_context == "none") return {};
+  return {standardize_spec(options.preprocess_context, column_statistics(Contexts(train)))};
 }
 
 }  // namespace diffeo

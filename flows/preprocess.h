@@ -10,6 +10,7 @@ struct PreprocessOptions {
   std::string preprocess = "standardize";
   std::vector<std::string> transform;
   std::vector<std::string> dequantize;
+  std::string preprocess_context = "standardize";
   double noise = 0;
   bool flip = false;
   static constexpr auto fields() {
@@ -20,6 +21,8 @@ struct PreprocessOptions {
             "standardize (mean and standard deviation), minmax (to [-1, 1]), robust (median and quartiles), isotropic "
             "(mean, and one scale for all columns: distances keep their meaning), shared (one mean and deviation for "
             "all columns, as images want it; their default), logit (of values of 8 bits) or none"),
+        optional("preprocess_context", &O::preprocess_context,
+                 "the same for the columns of the context: standardize, minmax, robust or none"),
         optional("transform", &O::transform,
                  "first bend single columns, e.g. energy=log,fraction=logit,percent=logit:0:100; all=... bends all"),
         optional("dequantize", &O::dequantize,
@@ -41,6 +44,9 @@ struct PreprocessOptions {
 /// keeps its scale. Throws Error for unknown columns and transforms, and for values outside of a transform's domain.
 std::vector<Json> preprocessing(const PreprocessOptions& options, const std::vector<Column>& columns,
                                 const Dataset& train);
+
+/// The same for the context of `train`, of so many columns: layers that it goes through first.
+std::vector<Json> context_preprocessing(const PreprocessOptions& options, int64_t context, const Dataset& train);
 
 /// Whether the noise is learned, by a layer of its own.
 bool learns_noise(const PreprocessOptions& options);

@@ -5,7 +5,9 @@
 
 #include <cmath>
 
+#include "diffeo/flows/flow.h"
 #include "diffeo/flows/likelihood.h"
+#include "diffeo/flows/recipes.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -140,6 +142,55 @@ TEST(LogLikelihoods, ImpossibleRowsAreCounted) {
   EXPECT_EQ(all.rows(), 3);
   EXPECT_EQ(all.impossible(), 1);
   EXPECT_EQ(all.mean(), -HUGE_VAL);
+}
+
+TEST(ContextPreprocessing, BringsContextsNearToAStandardNormalAndIsPartOfTheFlow) {
+  const auto contexts = rows();
+  const auto data = in_memory({.x = contexts.narrow(1, 0, 1), .context = contexts});
+  const auto layers = context_preprocessing({}, 3, *data);
+  const auto scaled = through(layers, contexts);
+  EXPECT_LT(scaled.mean(0).abs().max().item<double>(), 1e-12);
+  EXPECT_LT((scaled.std(0, false) - 1).abs().max().item<double>(), 1e-12);
+  EXPECT_TRUE(context_preprocessing({.preprocess_context = "none"}, 3, *data).empty());
+  EXPECT_TRUE(context_preprocessing({}, 0, *data).empty());
+
+  auto spec = recipe("nsf", {.features = 2, .context = 3, .layers = 2, .width = 8});
+  torch::manual_seed(3);
+  const auto plain = build_flow(spec);
+  spec["context_layers"] = layers;
+  torch::manual_seed(3);
+  const auto flow = build_flow(spec);
+  EXPECT_EQ(flow->spec()["context_layers"], build_flow(flow->spec())->spec()["context_layers"]);
+  plain->to(torch::kFloat64);
+  flow->to(torch::kFloat64);
+  for (auto& pair : {plain, flow}) {  // the networks have to look at their contexts
+    torch::manual_seed(4);
+    torch::NoGradGuard no_grad;
+    for (auto& parameter : pair->parameters()) parameter.add_(torch::randn_like(parameter), 0.1);
+  }
+  const auto x = torch::randn({2000, 2}, torch::kFloat64);
+  EXPECT_TRUE(torch::allclose(flow->log_prob(x, contexts), plain->log_prob(x, scaled)));
+  EXPECT_FALSE(torch::allclose(flow->log_prob(x, contexts), plain->log_prob(x, contexts)));
+  torch::manual_seed(5);
+  const auto drawn = flow->sample({2000}, contexts);
+  torch::manual_seed(5);
+  EXPECT_TRUE(torch::allclose(drawn, plain->sample({2000}, scaled)));
+}
+
+TEST(ContextPreprocessing, NamesWhatDoesNotFit) {
+  auto spec = recipe("nsf", {.features = 2, .context = 3, .layers = 2, .width = 8});
+  spec["context_layers"] = {{{"type", "standardize"}, {"features", 2}, {"shift", {0, 0}}, {"scale", {1, 1}}}};
+  EXPECT_THROW(build_flow(spec), Error);
+  spec["context_layers"][0]["scale"] = {1, -1};
+  try {
+    build_flow(spec);
+    FAIL() << "a negative scale was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("context_layers/0/scale/1"), std::string::npos) << error.what();
+  }
+  auto without = recipe("nsf", {.features = 2, .layers = 2, .width = 8});
+  without["context_layers"] = {{{"type", "standardize"}, {"features", 1}, {"shift", {0}}, {"scale", {1}}}};
+  EXPECT_THROW(build_flow(without), Error);
 }
 
 }  // namespace
