@@ -168,8 +168,12 @@ int run(const Command& command, const Wishes& wishes) {
   const auto flow = flow_from(model, wishes.model);
   const auto dtype = command.dtype(c10::typeMetaToScalarType(flow->tensor_options().dtype()));
   flow->to(command.device(), dtype);
-  check(wishes.paths > 0 || !flow->layers()->traits().random, wishes.model,
+  const bool random = flow->layers()->traits().random;
+  check(wishes.paths > 0 || !random, wishes.model,
         ": this flow has random layers and no log-likelihood; --paths 100 gives a lower bound");
+  check(wishes.paths == 0 || (random && !flow->injective()), "--paths: ", wishes.model, " holds ",
+        flow->injective() ? "an injective flow" : "a flow without random layers",
+        ", whose log-likelihood is no average over paths; leave it out");
   check(wishes.context.empty() || flow->context_size() > 0, "--context: ", wishes.model, " takes no context");
 
   auto rows = wishes.split.empty() ? table_rows(wishes, model, dtype) : split_rows(wishes, model, dtype);

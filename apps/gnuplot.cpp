@@ -13,7 +13,7 @@
 
 #include "diffeo/apps/output.h"
 #include "diffeo/apps/signals.h"
-#include "diffeo/layers/base/error.h"
+#include "diffeo/layers/base/system_error.h"
 
 extern char** environ;
 
@@ -26,7 +26,7 @@ struct TemporaryFile {
   TemporaryFile() {
     auto pattern = (std::filesystem::temp_directory_path() / "diffeo-XXXXXX").string();
     const int descriptor = mkstemp(pattern.data());
-    check(descriptor >= 0, pattern, ": cannot make a temporary file: ", std::strerror(errno));
+    check_system(descriptor >= 0, pattern, ": cannot make a temporary file");
     close(descriptor);
     path = pattern;
   }

@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+
+#include "diffeo/layers/base/system_error.h"
 
 namespace diffeo::apps {
 
@@ -17,12 +17,12 @@ void check_writable(const std::string& path) {
   const auto folder = std::filesystem::absolute(path).parent_path();
   check(std::filesystem::is_directory(folder, problem), path, ": cannot write there: there is no folder ",
         folder.string());
-  check(access(folder.c_str(), W_OK) == 0, path, ": cannot write there: ", std::strerror(errno));
+  check_system(access(folder.c_str(), W_OK) == 0, path, ": cannot write there");
 }
 
 Json read_json(const std::string& path) {
   std::ifstream stream(path);
-  check(stream.good(), path, ": cannot open: ", std::strerror(errno));
+  check_system(stream.good(), path, ": cannot open");
   try {
     return Json::parse(stream);
   } catch (const Json::exception& error) {

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <iostream>
 
 #include "diffeo/apps/text.h"
+#include "diffeo/layers/base/system_error.h"
 
 namespace diffeo::apps {
 namespace {
@@ -39,7 +39,7 @@ ProgressDisplay::ProgressDisplay(const std::string& log, bool resumed)
     : terminal_(isatty(STDOUT_FILENO)), log_name_(log) {
   if (log.empty()) return;
   log_.open(log, resumed ? std::ios::app : std::ios::trunc);
-  check(log_.good(), log, ": cannot write the log: ", std::strerror(errno));
+  check_system(log_.good(), log, ": cannot write the log");
 }
 
 void ProgressDisplay::show(const Progress& progress) {

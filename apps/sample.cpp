@@ -71,10 +71,7 @@ class Contexts {
 
 /// Columns of the samples: those of the training data.
 std::vector<Column> columns_of(const ModelFile& model, const Flow& flow) {
-  auto columns = model.columns;
-  for (auto i = static_cast<int64_t>(columns.size()); i < flow.space().size(); ++i)
-    columns.push_back({.name = c10::str("x", i), .unit = "", .discrete = false});
-  return columns;
+  return columns_for(flow.space().size(), model.columns);
 }
 
 /// 1 for each column that was dequantised in training, whose samples are rounded down again; undefined if there is

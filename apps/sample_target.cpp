@@ -10,6 +10,7 @@
 #include "diffeo/data/table.h"
 #include "diffeo/flows/model.h"
 #include "diffeo/flows/recipes.h"
+#include "diffeo/layers/stochastic/build_kernel.h"
 #include "diffeo/samplers/annealed.h"
 #include "diffeo/samplers/importance.h"
 #include "diffeo/samplers/target.h"
@@ -48,9 +49,9 @@ Command arguments_of(Wishes& wishes) {
                  "FEATURE,VALUE: print the free energy of where the feature is below, less that of where it is above");
   command.option("batch_size", wishes.batch_size, "samples at a time; a part of what a seed means");
   command.option("kernel", wishes.kernel,
-                 c10::str("the stochastic layers: hmc, langevin, mala, metropolis or underdamped, with their options "
-                          "as :key=value (default ",
-                          standard_kernel, "; in a flow, metropolis:steps=20,step_size=0.25)"),
+                 c10::str("the stochastic layers: ", c10::Join(", ", kernel_names()),
+                          ", with their options as :key=value (default ", standard_kernel,
+                          "; in a flow, metropolis:steps=20,step_size=0.25)"),
                  "NAME");
   command.option("blocks", wishes.blocks, "annealing: stochastic layers, at even steps from the base to the target");
   command.option("schedule", wishes.schedule, "annealing: instead of even steps, lambdas that grow to 1");
@@ -117,7 +118,10 @@ FlowPtr annealed(const Wishes& wishes, const TargetPtr& target) {
 }
 
 FlowPtr trained(const Command& command, const Wishes& wishes, const TargetPtr& target, torch::Dtype dtype) {
-  RecipeOptions options{.features = target->space().size(), .layers = wishes.layers, .width = wishes.width};
+  RecipeOptions options;
+  options.features = target->space().size();
+  options.layers = wishes.layers;
+  options.width = wishes.width;
   options.density = target->spec().dump();
   options.kernel = wishes.kernel;
   const auto flow = build_flow(recipe("snf", options));
@@ -165,12 +169,6 @@ void print_kernels(const Flow& flow) {
                std::isnan(accepted) ? "all" : number(100 * accepted, 3) + " %"});
   }
   table.print();
-}
-
-std::vector<Column> columns_for(int64_t features) {
-  std::vector<Column> columns;
-  for (int64_t i = 0; i < features; ++i) columns.push_back({.name = c10::str("x", i), .unit = "", .discrete = false});
-  return columns;
 }
 
 /// Samples without weights, as many as the weighted ones are worth.

@@ -25,6 +25,12 @@ std::vector<std::string> names_of(const std::vector<Column>& wanted, const std::
   return {};
 }
 
+std::vector<Column> columns_for(int64_t count, std::vector<Column> known) {
+  for (auto i = static_cast<int64_t>(known.size()); i < count; ++i)
+    known.push_back({.name = c10::str("x", i), .unit = "", .discrete = false});
+  return known;
+}
+
 void write_image_shape(TableWriter& writer, const std::string& object, const ModelFile& model,
                        const std::string& where) {
   if (!model.metadata.contains("image")) return;

@@ -13,6 +13,9 @@ std::string object_in(const std::string& file, const std::string& given, const s
 /// own and as many columns.
 std::vector<std::string> names_of(const std::vector<Column>& wanted, const std::vector<Column>& there);
 
+/// `known` and, up to `count` columns in all, plain ones that are called x0, x1, ... by their places.
+std::vector<Column> columns_for(int64_t count, std::vector<Column> known = {});
+
 /// Notes beside a table of a model's points that its rows are images, where the model's are. `where` names the model's
 /// file in errors.
 void write_image_shape(TableWriter& writer, const std::string& object, const ModelFile& model,

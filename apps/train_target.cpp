@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <iostream>
 
+#include "diffeo/apps/tables.h"
 #include "diffeo/apps/text.h"
 #include "diffeo/flows/preprocess.h"
 #include "diffeo/samplers/importance.h"
 #include "diffeo/samplers/target.h"
+#include "diffeo/samplers/weighted.h"
+#include "diffeo/trainers/variational.h"
 
 namespace diffeo::apps {
 namespace {
@@ -63,20 +66,17 @@ Splits own_points(const Json& spec, int64_t batch_size) {
   Splits splits;
   splits.train = no_data(batches_in_epoch * batch_size);
   splits.valid = no_data(draws_to_validate);
-  for (int64_t i = 0; i < target->space().size(); ++i)
-    splits.columns.push_back({.name = "x" + std::to_string(i), .unit = "", .discrete = false});
+  splits.columns = columns_for(target->space().size());
   return splits;
 }
 
 Json compare_with_target(Flow& flow, const Json& spec) {
-  torch::NoGradGuard no_grad;
   const auto target = target_in(spec);
-  target->to(flow.tensor_options().device(), c10::typeMetaToScalarType(flow.tensor_options().dtype()));
+  follow(*target, flow);
   std::vector<Tensor> log_weights;
-  for (int64_t left = draws_to_compare; left > 0; left -= draws_in_pass) {
-    const auto [x, log_q] = flow.draw({std::min(left, draws_in_pass)});
-    log_weights.push_back((target->log_prob(x) - log_q).to(torch::kCPU, torch::kFloat64));
-  }
+  for (int64_t left = draws_to_compare; left > 0; left -= draws_in_pass)  // none of the points is kept
+    log_weights.push_back(
+        draw_weighted(flow, *target, std::min(left, draws_in_pass)).log_weight.to(torch::kCPU, torch::kFloat64));
   const auto all = torch::cat(log_weights);
   const double size = effective_sample_size(all);
   const auto log_z = log_mean_weight(all);

@@ -5,7 +5,6 @@
 #include <csv.h>
 
 #include <charconv>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -15,6 +14,7 @@
 #include "diffeo/data/durable_file.h"
 #include "diffeo/data/table_columns.h"
 #include "diffeo/data/table_reader.h"
+#include "diffeo/layers/base/system_error.h"
 
 namespace diffeo {
 namespace {
@@ -85,7 +85,7 @@ class RowParser {
 
   void parse(const Row& row) {
     std::ifstream file(path_, std::ios::binary);
-    check(file.good(), path_, ": cannot open the file: ", std::strerror(errno));
+    check_system(file.good(), path_, ": cannot open the file");
     row_ = &row, line_ = 0, fields_.clear();
     if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI | CSV_APPEND_NULL) != 0)
       throw Error(path_ + ": the parser cannot be made");
@@ -333,7 +333,7 @@ int64_t table_to_csv(const TableSource& table, const std::string& csv, const Csv
     }
     file << text;
     file.flush();
-    check(file.good(), csv, ": cannot write the file: ", std::strerror(errno));
+    check_system(file.good(), csv, ": cannot write the file");
   }
   durable.commit();
   return reader.rows();

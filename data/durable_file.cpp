@@ -7,14 +7,14 @@
 #include <cstring>
 #include <filesystem>
 
-#include "diffeo/layers/base/error.h"
+#include "diffeo/layers/base/system_error.h"
 
 namespace diffeo {
 namespace {
 
 void flush_to_disk(const std::string& path, int flags, const std::string& shown_as) {
   const int file = ::open(path.c_str(), flags | O_CLOEXEC);
-  check(file >= 0, shown_as, ": cannot write the file: ", std::strerror(errno));
+  check_system(file >= 0, shown_as, ": cannot write the file");
   const bool flushed = ::fsync(file) == 0 || errno == EINVAL;  // some file systems cannot flush folders
   const int problem = errno;
   ::close(file);
@@ -44,8 +44,7 @@ DurableFile::~DurableFile() {
 
 void DurableFile::commit() {
   flush_to_disk(temporary_, O_RDONLY, path_);
-  check(::rename(temporary_.c_str(), place_.c_str()) == 0, path_, ": cannot rename ", temporary_,
-        " to it: ", std::strerror(errno));
+  check_system(::rename(temporary_.c_str(), place_.c_str()) == 0, path_, ": cannot rename ", temporary_, " to it");
   committed_ = true;
   const auto folder = std::filesystem::path(place_).parent_path().string();
   flush_to_disk(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY, path_);

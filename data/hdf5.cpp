@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <mutex>
 
 #include "diffeo/data/damaged_files.h"
+#include "diffeo/layers/base/system_error.h"
 
 namespace diffeo::hdf5 {
 namespace {
@@ -866,10 +866,10 @@ void Object::set_attribute(const std::string& name, const Json& value) {
 
 Object open_file(const std::string& path) {
   struct stat status {};
-  check(::stat(path.c_str(), &status) == 0, path, ": cannot open the file: ", std::strerror(errno));
+  check_system(::stat(path.c_str(), &status) == 0, path, ": cannot open the file");
   check(S_ISREG(status.st_mode), path, ": cannot open the file: it is ",
         S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
-  check(std::ifstream(path).good(), path, ": cannot open the file: ", std::strerror(errno));
+  check_system(std::ifstream(path).good(), path, ": cannot open the file");
   Session session;
   check(H5Fis_hdf5(path.c_str()) > 0, path, ": not an HDF5 file",
         status.st_size == 0 ? " (it is empty)" : "; CSV and NumPy files become one by `diffeo convert`");

@@ -16,13 +16,12 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include "diffeo/data/durable_file.h"
 #include "diffeo/data/hdf5.h"
+#include "diffeo/layers/base/system_error.h"
 
 namespace diffeo {
 namespace {
@@ -81,7 +80,7 @@ void write_header(const std::string& path, const std::string& shown_as) {
   const auto text = text_of({.version = ModelFile::current_version, .length = length, .checksum = checksum});
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   file.write(text.data(), header_bytes).flush();
-  check(file.good(), shown_as, ": cannot write the file: ", std::strerror(errno));
+  check_system(file.good(), shown_as, ": cannot write the file");
 }
 
 Json json_of_columns(const std::vector<Column>& columns) {
@@ -193,10 +192,10 @@ void write_model(const std::string& path, const ModelFile& model) {
 
 ModelFile read_model(const std::string& path) {
   struct stat status {};
-  check(::stat(path.c_str(), &status) == 0, path, ": cannot open the file: ", std::strerror(errno));
+  check_system(::stat(path.c_str(), &status) == 0, path, ": cannot open the file");
   check(S_ISREG(status.st_mode), path, ": cannot open the file: it is not a regular file");
   std::ifstream file(path, std::ios::binary);
-  check(file.good(), path, ": cannot open the file: ", std::strerror(errno));
+  check_system(file.good(), path, ": cannot open the file");
   const auto header = read_header(path, file);
   const auto [checksum, length] = checksum_of(file);
   check(length == header.length, path, ": is ", length < header.length ? "truncated" : "damaged", ": it has ", length,

@@ -5,7 +5,6 @@
 #include <zip.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,7 +12,7 @@
 #include <sstream>
 
 #include "diffeo/data/durable_file.h"
-#include "diffeo/layers/base/error.h"
+#include "diffeo/layers/base/system_error.h"
 
 namespace diffeo {
 namespace {
@@ -41,7 +40,7 @@ int64_t file_bytes(const std::string& path) {
 
 std::unique_ptr<std::istream> opened(const std::string& path) {
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
-  check(file->good(), path, ": cannot open the file: ", std::strerror(errno));
+  check_system(file->good(), path, ": cannot open the file");
   return file;
 }
 
@@ -175,7 +174,7 @@ void NumpyWriter::append(const Tensor& rows) {
 void NumpyWriter::finish() {
   state_->file.close();
   const auto& path = state_->durable.path();
-  check(!state_->file.fail(), path, ": cannot write the file: ", std::strerror(errno));
+  check_system(!state_->file.fail(), path, ": cannot write the file");
   check(state_->rows == state_->shape[0], path, ": ", state_->rows, " rows were written where ", state_->shape[0],
         " were announced");
   state_->durable.commit();

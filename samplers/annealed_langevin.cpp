@@ -4,21 +4,15 @@
 
 #include <cmath>
 
+#include "diffeo/layers/base/ranges.h"
+
 namespace diffeo {
 namespace {
 
 void check_options(const LangevinOptions& options) {
   at_least(1, "steps", options.steps);
-  const auto positive = [](const char* field, double value) {
-    if (!(value > 0) || !std::isfinite(value))
-      throw SpecError(field, c10::str("must be above 0 and finite, got ", value));
-  };
-  const auto not_negative = [](const char* field, double value) {
-    if (!(value >= 0) || !std::isfinite(value))
-      throw SpecError(field, c10::str("must not be negative and must be finite, got ", value));
-  };
-  positive("first_step", options.first_step);
-  positive("last_step", options.last_step);
+  above_zero("first_step", options.first_step);
+  above_zero("last_step", options.last_step);
   not_negative("first_temperature", options.first_temperature);
   not_negative("last_temperature", options.last_temperature);
 }

@@ -8,7 +8,11 @@ namespace diffeo {
 DistributionDensity::DistributionDensity(DistributionPtr distribution)
     : LogDensity(distribution->space()), distribution_(std::move(distribution)) {
   // What learns is another's: the parameters of a flow's base must not be in it twice.
-  if (distribution_->parameters().empty()) register_module("distribution", distribution_);
+  if (distribution_->parameters().empty()) {
+    register_module("distribution", distribution_);
+    const auto own = distribution_->tensor_options();
+    Module::to(own.device(), c10::typeMetaToScalarType(own.dtype()));
+  }
   check(distribution_->context_size() == 0, "a density to move at takes no context, this distribution one of ",
         distribution_->context_size(), " values");
 }

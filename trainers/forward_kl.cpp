@@ -23,7 +23,7 @@ Tensor in_mean(const Tensor& by_points, const Tensor& weight) {
 }  // namespace
 
 ForwardKl::ForwardKl(FlowPtr flow, const Options& options)
-    : ForwardKl(flow, target_in("forward_kl", options.target, *flow), options) {}
+    : ForwardKl(flow, target_in("forward_kl", options.target), options) {}
 
 ForwardKl::ForwardKl(FlowPtr flow, LogDensityPtr target, const Options& options)
     : flow_(std::move(flow)), target_(std::move(target)), options_(options) {
@@ -39,6 +39,7 @@ Sloped ForwardKl::slope_at(const Tensor& x) {
 }
 
 Tensor ForwardKl::loss(const Batch& batch) {
+  follow(*target_, *flow_);
   if (!at::GradMode::is_enabled())
     return weighted_mean(target_->log_prob(batch.x) - flow_->log_prob(batch.x), batch.weight);
   if (options_.estimator == "path") return by_path(batch);

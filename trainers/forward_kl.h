@@ -35,7 +35,8 @@ class ForwardKl : public Objective {
   /// Throws SpecError for an unknown estimator, Error for a flow that does not fit the target or has no density of
   /// single points.
   ForwardKl(FlowPtr flow, const Options& options);
-  /// With a target of the caller's own, in place of that of the options. It learns nothing.
+  /// With a target of the caller's own, in place of that of the options. It learns nothing, and goes to the precision
+  /// and the device that the flow has at each loss.
   ForwardKl(FlowPtr flow, LogDensityPtr target, const Options& options);
   Tensor loss(const Batch& batch) override;
 

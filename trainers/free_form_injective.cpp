@@ -7,6 +7,8 @@
 
 #include <cmath>
 
+#include "diffeo/layers/base/ranges.h"
+
 namespace diffeo {
 namespace {
 
@@ -24,10 +26,8 @@ FreeFormInjective::FreeFormInjective(FlowPtr flow, const Options& options)
       "free_form_injective: the flow has no injective layer; train it by maximum_likelihood, or take a flow onto fewer "
       "dimensions (--flow injective --latent d)");
   check_choice("volume", options.volume, {"off_manifold", "on_manifold", "exact"});
-  if (!(options.beta > 0) || !std::isfinite(options.beta))
-    throw SpecError("beta", c10::str("must be above 0, got ", options.beta));
-  if (!(options.noise >= 0) || !std::isfinite(options.noise))
-    throw SpecError("noise", c10::str("must not be negative, got ", options.noise));
+  above_zero("beta", options.beta);
+  not_negative("noise", options.noise);
   at_least(0, "warmup_steps", options.warmup_steps);
   latent_ = flow_->layers()->codomain().size();
   at_least(1, "probes", options.probes);

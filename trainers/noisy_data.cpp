@@ -5,7 +5,7 @@
 #include <ATen/ops/randn_like.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
+#include "diffeo/layers/base/ranges.h"
 
 namespace diffeo {
 
@@ -13,8 +13,7 @@ NoisyData::NoisyData(ObjectivePtr objective, const Flow& like, const Options& op
     : objective_(register_module("objective", std::move(objective))) {
   const auto& event = like.space().event;
   const auto columns = like.space().size();
-  if (!(options.noise >= 0) || !std::isfinite(options.noise))
-    throw SpecError("noise", c10::str("must not be negative, got ", options.noise));
+  not_negative("noise", options.noise);
   if (scale.defined())
     check(scale.numel() == columns, "noise: expected a scale for each of the ", columns, " columns, got ",
           scale.sizes());

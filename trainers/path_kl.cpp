@@ -1,6 +1,7 @@
 #include "diffeo/trainers/path_kl.h"
 
 #include "diffeo/layers/stochastic/kernel.h"
+#include "diffeo/trainers/variational.h"
 
 namespace diffeo {
 namespace {
@@ -24,11 +25,10 @@ PathKl::PathKl(FlowPtr flow, LogDensityPtr target, const Options& options)
         " values");
   check(flow_->space().same_as(target_->space()), "path_kl: the flow's data are in ", to_string(flow_->space()),
         " but the target lives on ", to_string(target_->space()));
-  const auto own = flow_->tensor_options();
-  target_->to(own.device(), c10::typeMetaToScalarType(own.dtype()));
 }
 
 Tensor PathKl::loss(const Batch& batch) {
+  follow(*target_, *flow_);
   Tensor loss;
   if (mixture_ > 0) {
     const auto [z, log_det] = flow_->to_latent(batch.x);

@@ -33,7 +33,8 @@ class PathKl : public Objective {
   };
 
   PathKl(FlowPtr flow, const Options& options);
-  /// For a target that no spec names; `options.target` is left aside.
+  /// For a target that no spec names; `options.target` is left aside. It goes to the precision and the device that the
+  /// flow has at each loss.
   PathKl(FlowPtr flow, LogDensityPtr target, const Options& options);
   /// Rows of the batch say how many paths are drawn; at mixture 0 their values are left aside.
   Tensor loss(const Batch& batch) override;

@@ -28,7 +28,7 @@ bool is_reparametrised(Distribution& base) {
 }  // namespace
 
 ReverseKl::ReverseKl(FlowPtr flow, const Options& options)
-    : ReverseKl(flow, target_in("reverse_kl", options.target, *flow), options) {}
+    : ReverseKl(flow, target_in("reverse_kl", options.target), options) {}
 
 ReverseKl::ReverseKl(FlowPtr flow, LogDensityPtr target, const Options& options)
     : flow_(std::move(flow)), target_(std::move(target)), options_(options) {
@@ -52,6 +52,7 @@ Tensor ReverseKl::next_beta() {
 }
 
 Tensor ReverseKl::loss(const Batch& batch) {
+  follow(*target_, *flow_);
   const auto draws = batch.x.size(0);
   if (at::GradMode::is_enabled()) return divergence(draws, next_beta());
   const auto [x, log_q] = flow_->draw({draws});

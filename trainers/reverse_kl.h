@@ -44,7 +44,8 @@ class ReverseKl : public Objective {
   /// Throws SpecError for options that make no sense, Error for a flow that does not fit the target, that has no
   /// density of single points, or whose base learns without being reparametrised.
   ReverseKl(FlowPtr flow, const Options& options);
-  /// With a target of the caller's own, in place of that of the options. It learns nothing.
+  /// With a target of the caller's own, in place of that of the options. It learns nothing, and goes to the precision
+  /// and the device that the flow has at each loss.
   ReverseKl(FlowPtr flow, LogDensityPtr target, const Options& options);
   Tensor loss(const Batch& batch) override;
 

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "diffeo/layers/base/ranges.h"
+
 namespace diffeo {
 namespace {
 
@@ -21,8 +23,7 @@ struct PlateauState {
 
 Schedule::Schedule(const Options& options) : options_(options) {
   check_choice("schedule", options.schedule, {"constant", "cosine", "plateau"});
-  if (!(options.learning_rate > 0) || !std::isfinite(options.learning_rate))
-    throw SpecError("learning_rate", c10::str("must be greater than 0, got ", options.learning_rate));
+  above_zero("learning_rate", options.learning_rate);
   if (options.warmup_steps < 0)
     throw SpecError("warmup_steps", c10::str("must not be negative, got ", options.warmup_steps));
   if (options.total_steps > 0 && options.warmup_steps >= options.total_steps)

@@ -5,16 +5,10 @@
 #include <ATen/ops/randn_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <cmath>
+#include "diffeo/layers/base/ranges.h"
 
 namespace diffeo {
 namespace {
-
-double positive(const char* field, double value) {
-  if (!(value > 0) || !std::isfinite(value))
-    throw SpecError(field, c10::str("must be above 0 and finite, got ", value));
-  return value;
-}
 
 /// The sum over the event, (B), of (B, *event).
 Tensor sum_of_event(const Tensor& values) { return values.flatten(1).sum(1); }
@@ -33,8 +27,7 @@ Tensor repeated(const Tensor& context, int64_t times) {
 
 EnergyObjective::EnergyObjective(FlowPtr flow, const EnergyOptions& options)
     : options_(options), flow_(register_module("flow", std::move(flow))) {
-  if (!std::isfinite(options.energy_weight))
-    throw SpecError("energy_weight", c10::str("must be a finite number, got ", options.energy_weight));
+  finite("energy_weight", options.energy_weight);
   energy_ = std::make_shared<Energy>(flow_, options.match_after_preprocessing ? fixed_layers(*flow_) : 0);
 }
 
@@ -86,7 +79,7 @@ Tensor SlicedScoreMatching::row_losses(const Tensor& given, const Tensor& contex
 }
 
 DenoisingScoreMatching::DenoisingScoreMatching(FlowPtr flow, const Options& options)
-    : EnergyObjective(std::move(flow), options), sigma_(positive("sigma", options.sigma)) {}
+    : EnergyObjective(std::move(flow), options), sigma_(above_zero("sigma", options.sigma)) {}
 
 Tensor DenoisingScoreMatching::row_losses(const Tensor& points, const Tensor& context, bool learns) {
   const auto noise = at::randn_like(points);
@@ -96,7 +89,7 @@ Tensor DenoisingScoreMatching::row_losses(const Tensor& points, const Tensor& co
 }
 
 FiniteDifferenceScoreMatching::FiniteDifferenceScoreMatching(FlowPtr flow, const Options& options)
-    : EnergyObjective(std::move(flow), options), xi_(positive("xi", options.xi)) {}
+    : EnergyObjective(std::move(flow), options), xi_(above_zero("xi", options.xi)) {}
 
 Tensor FiniteDifferenceScoreMatching::row_losses(const Tensor& points, const Tensor& context, bool learns) {
   const at::AutoGradMode with_graph(learns);

@@ -56,14 +56,18 @@ Tensor with_gradient(const Tensor& value, const Tensor& points, const Tensor& by
   return value.detach() + (surrogate - surrogate.detach());
 }
 
-LogDensityPtr target_in(const std::string& who, const Json& spec, const Flow& flow) {
+void follow(LogDensity& target, const Flow& flow) {
+  const auto &there = flow.tensor_options(), &here = target.tensor_options();
+  if (here.device() == there.device() && here.dtype() == there.dtype()) return;
+  target.to(there.device(), c10::typeMetaToScalarType(there.dtype()));
+}
+
+LogDensityPtr target_in(const std::string& who, const Json& spec) {
   if (spec.is_null())
     throw SpecError("target", who +
                                   " needs a target, for example --target double_well:features=2 "
                                   "(diffeo inspect --targets lists them)");
-  const auto target = within("target", [&] { return build_target(spec); });
-  target->to(flow.tensor_options().device(), c10::typeMetaToScalarType(flow.tensor_options().dtype()));
-  return target;
+  return within("target", [&] { return build_target(spec); });
 }
 
 }  // namespace diffeo

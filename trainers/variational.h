@@ -18,8 +18,10 @@ void check_finite(const std::string& who, const std::string& what, const Tensor&
 /// made `points` (*batch, *event) are given by those by the points.
 Tensor with_gradient(const Tensor& value, const Tensor& points, const Tensor& by_points);
 
-/// The target that the option `target` of the objective `who` describes, in the flow's precision and on its device.
-/// Throws SpecError where it is not given.
-LogDensityPtr target_in(const std::string& who, const Json& spec, const Flow& flow);
+/// Takes a target to the precision and the device of a flow, where it is not there yet.
+void follow(LogDensity& target, const Flow& flow);
+
+/// The target that the option `target` of the objective `who` describes. Throws SpecError where it is not given.
+LogDensityPtr target_in(const std::string& who, const Json& spec);
 
 }  // namespace diffeo

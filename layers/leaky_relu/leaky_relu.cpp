@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -16,10 +17,7 @@ Mapped bent(const Tensor& x, double slope) {
 
 }  // namespace
 
-LeakyRelu::LeakyRelu(const Options& options) : options_(options) {
-  if (!(options.slope > 0) || !std::isfinite(options.slope))
-    throw SpecError("slope", c10::str("must be above 0 and finite, got ", options.slope));
-}
+LeakyRelu::LeakyRelu(const Options& options) : options_(options) { above_zero("slope", options.slope); }
 
 Mapped LeakyRelu::forward(const Tensor& x, const Tensor&) const { return bent(x, options_.slope); }
 

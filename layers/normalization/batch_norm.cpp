@@ -5,6 +5,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -22,7 +23,7 @@ BatchNorm::BatchNorm(const Options& options)
     : Layer(Space::reals(at_least(1, "features", options.features))), options_(options) {
   if (!(options.momentum > 0 && options.momentum <= 1))
     throw SpecError("momentum", c10::str("must be in (0, 1], got ", options.momentum));
-  if (!(options.eps > 0)) throw SpecError("eps", c10::str("must be above 0, got ", options.eps));
+  above_zero("eps", options.eps);
   log_scale_ = register_parameter("log_scale", at::zeros({options.features}));
   shift_ = register_parameter("shift", at::zeros({options.features}));
   running_mean_ = register_buffer("running_mean", at::zeros({options.features}));

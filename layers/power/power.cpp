@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "diffeo/layers/base/inside.h"
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -43,9 +44,7 @@ Tensor power_at(const Tensor& negative, const Tensor& a) {
 
 }  // namespace
 
-BoxCox::BoxCox(const Options& options) : options_(options) {
-  if (!std::isfinite(options.lambda)) throw SpecError("lambda", c10::str("must be finite, got ", options.lambda));
-}
+BoxCox::BoxCox(const Options& options) : options_(options) { finite("lambda", options.lambda); }
 
 Axis BoxCox::domain() const { return positive; }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -20,8 +21,7 @@ void check_options(const Standardize::Options& options) {
   if (!options.domain.empty()) check_size("domain", options.domain.size());
   for (int64_t i = 0; i < options.features; ++i) {
     const auto at = [&](const char* name) { return c10::str(name, "/", i); };
-    if (!std::isfinite(options.shift[i]))
-      throw SpecError(at("shift"), c10::str("must be finite, got ", options.shift[i]));
+    finite(at("shift"), options.shift[i]);
     if (!(options.scale[i] > 0) || !std::isfinite(options.scale[i]))
       throw SpecError(at("scale"), c10::str("must be above 0 and finite, got ", options.scale[i],
                                             "; a constant column has no scale of its own: give it 1 or leave it out"));

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "diffeo/layers/base/inside.h"
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 #include "diffeo/layers/rq_spline/rq_spline_op.h"
 
@@ -52,7 +53,7 @@ void check_inside(const Tensor& x, const Axis& axis) {
 RqSpline::RqSpline(const Options& options) : options_(options) {
   check_choice("tails", options.tails, {"linear", "none", "circular"});
   if (options.bins < 1) throw SpecError("bins", c10::str("must be at least 1, got ", options.bins));
-  if (!(options.bound > 0)) throw SpecError("bound", c10::str("must be above 0, got ", options.bound));
+  above_zero("bound", options.bound);
   check_interval("domain", options.domain, options.tails);
   check_interval("codomain", options.codomain, options.tails);
   const auto floor = [&](const char* name, double value) {
@@ -63,8 +64,7 @@ RqSpline::RqSpline(const Options& options) : options_(options) {
   floor("min_height", options.min_height);
   if (!(options.min_slope > 0 && options.min_slope < 1))
     throw SpecError("min_slope", c10::str("must be in (0, 1), got ", options.min_slope));
-  if (!(options.temperature > 0) || !std::isfinite(options.temperature))
-    throw SpecError("temperature", c10::str("must be above 0 and finite, got ", options.temperature));
+  above_zero("temperature", options.temperature);
 }
 
 int64_t RqSpline::parameters() const { return shape_of(options_).parameters(); }

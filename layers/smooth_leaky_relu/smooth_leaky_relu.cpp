@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -67,10 +68,7 @@ Bend bend_of(const SmoothLeakyRelu::Options& options) {
 
 }  // namespace
 
-SmoothLeakyRelu::SmoothLeakyRelu(const Options& options) : options_(options) {
-  if (!(options.slope > 0) || !std::isfinite(options.slope))
-    throw SpecError("slope", c10::str("must be above 0 and finite, got ", options.slope));
-}
+SmoothLeakyRelu::SmoothLeakyRelu(const Options& options) : options_(options) { above_zero("slope", options.slope); }
 
 Mapped SmoothLeakyRelu::forward(const Tensor& x, const Tensor&) const {
   const auto bend = bend_of(options_);

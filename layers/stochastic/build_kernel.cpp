@@ -1,20 +1,38 @@
 #include "diffeo/layers/stochastic/build_kernel.h"
 
+#include <map>
+
 #include "diffeo/layers/stochastic/langevin.h"
 #include "diffeo/layers/stochastic/metropolis.h"
 
 namespace diffeo {
 namespace {
 
+using Build = KernelPtr (*)(const Json& spec, LogDensityPtr density, LogDensityPtr start);
+
 template <class Made>
 KernelPtr build(const Json& spec, LogDensityPtr density, LogDensityPtr start) {
   return std::make_shared<Made>(read<typename Made::Options>(spec), std::move(density), std::move(start));
 }
 
+/// Every kernel: by the registry alone they could not share a density.
+const std::map<std::string, Build>& kernels() {
+  static const std::map<std::string, Build> all{{"hmc", build<Hmc>},
+                                                {"langevin", build<Langevin>},
+                                                {"mala", build<Mala>},
+                                                {"metropolis", build<Metropolis>},
+                                                {"underdamped", build<Underdamped>}};
+  return all;
+}
+
 }  // namespace
 
 const std::vector<std::string>& kernel_names() {
-  static const std::vector<std::string> names{"hmc", "langevin", "mala", "metropolis", "underdamped"};
+  static const auto names = [] {
+    std::vector<std::string> found;
+    for (const auto& [name, build] : kernels()) found.push_back(name);
+    return found;
+  }();
   return names;
 }
 
@@ -25,11 +43,7 @@ KernelPtr build_kernel(const Json& spec, LogDensityPtr density, LogDensityPtr st
   check_choice("type", type, kernel_names());
   auto complete = spec;
   if (!complete.contains("density")) complete["density"] = nullptr;
-  if (type == "hmc") return build<Hmc>(complete, std::move(density), std::move(start));
-  if (type == "langevin") return build<Langevin>(complete, std::move(density), std::move(start));
-  if (type == "mala") return build<Mala>(complete, std::move(density), std::move(start));
-  if (type == "metropolis") return build<Metropolis>(complete, std::move(density), std::move(start));
-  return build<Underdamped>(complete, std::move(density), std::move(start));
+  return kernels().at(type)(complete, std::move(density), std::move(start));
 }
 
 }  // namespace diffeo

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -35,8 +36,7 @@ Kernel::Kernel(const KernelOptions& options, const Densities& densities)
       density_(
           register_module("density", std::make_shared<Interpolation>(densities.start, densities.end, options.lambda))) {
   at_least(0, "steps", options.steps);
-  if (!std::isfinite(options.step_size) || !(options.step_size > 0))
-    throw SpecError("step_size", c10::str("must be above 0, got ", options.step_size));
+  above_zero("step_size", options.step_size);
   if (!(options.largest_force > 0))
     throw SpecError("largest_force", c10::str("must be above 0, got ", options.largest_force));
 }
@@ -91,8 +91,10 @@ Tensor Kernel::accepted(const Tensor& log_ratio) {
   return accept;
 }
 
-Tensor Kernel::balance(const Tensor& x, const Tensor& y) const {
-  const auto there = without_nan(density_->log_prob(y)), here = without_nan(density_->log_prob(x));
+Tensor Kernel::balance(const Tensor& x, const Tensor& y, const Tensor& at_x, const Tensor& at_y) const {
+  const bool again = at::GradMode::is_enabled();
+  const auto here = again ? without_nan(density_->log_prob(x)) : at_x;
+  const auto there = again ? without_nan(density_->log_prob(y)) : at_y;
   return torch::where(there == here, torch::zeros_like(here), here - there);
 }
 

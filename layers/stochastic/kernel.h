@@ -85,7 +85,8 @@ class Kernel : public Layer {
   /// Whether to accept moves of these log probability ratios: (*batch), bool. Counts them.
   Tensor accepted(const Tensor& log_ratio);
   /// dS of a kernel in detailed balance with its density: log p(x) - log p(y), whatever the chain did on its way.
-  Tensor balance(const Tensor& x, const Tensor& y) const;
+  /// `at_x` and `at_y` are the two as the chain met them; with gradients, which they lack, they are evaluated again.
+  Tensor balance(const Tensor& x, const Tensor& y, const Tensor& at_x, const Tensor& at_y) const;
   Tensor sum_of_event(const Tensor& values) const { return diffeo::sum_of_event(values, domain()); }
 
  private:
@@ -95,8 +96,8 @@ class Kernel : public Layer {
   static Densities densities_of(const KernelOptions& options, LogDensityPtr density, LogDensityPtr start);
   Kernel(const KernelOptions& options, const Densities& densities);
 
-  Mapped map(const Tensor& x, const Tensor&) override { return run(x); }
-  Mapped unmap(const Tensor& y, const Tensor&) override { return run(y); }
+  Mapped map(const Tensor& x, const Tensor& /*context*/) override { return run(x); }
+  Mapped unmap(const Tensor& y, const Tensor& /*context*/) override { return run(y); }
   Mapped run(const Tensor& x);
 
   KernelOptions options_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -32,8 +33,8 @@ Mapped Langevin::move(const Tensor& x) {
 
 Underdamped::Underdamped(const Options& options, LogDensityPtr density, LogDensityPtr start)
     : Kernel(options, std::move(density), std::move(start)), options_(options) {
-  for (const auto& [name, value] : {std::pair{"friction", options.friction}, std::pair{"mass", options.mass}})
-    if (!std::isfinite(value) || !(value > 0)) throw SpecError(name, c10::str("must be above 0, got ", value));
+  above_zero("friction", options.friction);
+  above_zero("mass", options.mass);
   learn_step_size(options.trainable);
 }
 

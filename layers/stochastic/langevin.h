@@ -4,6 +4,15 @@
 
 namespace diffeo {
 
+/// What the kernels that accept everything are told.
+struct LangevinOptions : KernelOptions {
+  bool trainable = true;
+  static constexpr auto fields() {
+    return std::tuple_cat(kernel_fields(),
+                          std::tuple{optional("trainable", &LangevinOptions::trainable, "learn the step size")});
+  }
+};
+
 /// Steps of overdamped Langevin dynamics, never rejected, with step size e and force f(x) = d log p/dx:
 ///
 ///   y = x + e f(x) + sqrt(2e) n,   dS = 1/2 (|n|^2 - |n'|^2),   n' = -sqrt(e/2) (f(x) + f(y)) - n
@@ -14,13 +23,7 @@ namespace diffeo {
 /// Wu, Köhler and Noé, "Stochastic normalizing flows", 2020, https://arxiv.org/abs/2002.06707, section 3.2.
 class Langevin : public Kernel {
  public:
-  struct Options : KernelOptions {
-    bool trainable = true;
-    static constexpr auto fields() {
-      return std::tuple_cat(kernel_fields(),
-                            std::tuple{optional("trainable", &Options::trainable, "learn the step size")});
-    }
-  };
+  using Options = LangevinOptions;
 
   explicit Langevin(const Options& options, LogDensityPtr density = nullptr, LogDensityPtr start = nullptr);
   Json spec() const override { return write("langevin", options_); }
@@ -45,14 +48,13 @@ class Langevin : public Kernel {
 /// Wu, Köhler and Noé, "Stochastic normalizing flows", 2020, https://arxiv.org/abs/2002.06707, appendix.
 class Underdamped : public Kernel {
  public:
-  struct Options : KernelOptions {
+  struct Options : LangevinOptions {
     double friction = 1, mass = 1;
-    bool trainable = true;
     static constexpr auto fields() {
       using O = Options;
-      return std::tuple_cat(kernel_fields(), std::tuple{optional("friction", &O::friction, "g, above 0, per time"),
-                                                        optional("mass", &O::mass, "m of each feature, above 0"),
-                                                        optional("trainable", &O::trainable, "learn the step size")});
+      return std::tuple_cat(LangevinOptions::fields(),
+                            std::tuple{optional("friction", &O::friction, "g, above 0, per time"),
+                                       optional("mass", &O::mass, "m of each feature, above 0")});
     }
   };
 

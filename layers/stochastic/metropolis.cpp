@@ -14,7 +14,8 @@ Metropolis::Metropolis(const Options& options, LogDensityPtr density, LogDensity
 Mapped Metropolis::move(const Tensor& x) {
   const auto size = step();
   auto point = x;
-  auto here = log_prob_of(x);
+  const auto start = log_prob_of(x);
+  auto here = start;
   for (int64_t i = 0; i < options_.steps; ++i) {
     const auto proposal = point + size * torch::randn_like(x);
     const auto there = log_prob_of(proposal);
@@ -22,7 +23,7 @@ Mapped Metropolis::move(const Tensor& x) {
     point = chosen(accept, proposal, point);
     here = torch::where(accept, there, here);
   }
-  return {point, balance(x, point)};
+  return {point, balance(x, point, start, here)};
 }
 
 Mala::Mala(const Options& options, LogDensityPtr density, LogDensityPtr start)
@@ -34,6 +35,7 @@ Mapped Mala::move(const Tensor& x) {
   const auto e = step(), root = (2 * e).sqrt(), half_root = (e / 2).sqrt();
   auto point = x;
   auto here = slope(x);
+  const auto start = here.log_prob;
   for (int64_t i = 0; i < options_.steps; ++i) {
     const auto noise = torch::randn_like(x);
     const auto proposal = point + e * here.gradient + root * noise;
@@ -53,7 +55,7 @@ Mapped Mala::move(const Tensor& x) {
                : Sloped{torch::where(accept, there.log_prob, here.log_prob),
                         chosen(accept, there.gradient, here.gradient)};
   }
-  return {point, balance(x, point)};
+  return {point, balance(x, point, start, here.log_prob)};
 }
 
 Hmc::Hmc(const Options& options, LogDensityPtr density, LogDensityPtr start)
@@ -66,6 +68,7 @@ Mapped Hmc::move(const Tensor& x) {
   const auto t = step();
   auto point = x;
   auto here = slope(x);
+  const auto start = here.log_prob;
   for (int64_t i = 0; i < options_.steps; ++i) {
     auto momentum = torch::randn_like(x);
     const auto kinetic = 0.5 * sum_of_event(momentum.square());
@@ -82,12 +85,12 @@ Mapped Hmc::move(const Tensor& x) {
     point = chosen(accept, proposal, point);
     here = {torch::where(accept, there.log_prob, here.log_prob), chosen(accept, there.gradient, here.gradient)};
   }
-  return {point, balance(x, point)};
+  return {point, balance(x, point, start, here.log_prob)};
 }
 
 DIFFEO_LAYER(metropolis, Metropolis, "Random-walk Metropolis steps with their path weight (Wu et al. 2020).",
              "y = x + step n if accepted with min(1, p(y)/p(x)), else x; dS = log p(x) - log p(y)",
-             "both ways: a value of the density for each step, and three",
+             "both ways: a value of the density for each step, and one; three with gradients",
              {"double_well",
               {{"density", {{"type", "double_well"}}}, {"lambda", 0.5}, {"steps", 5}, {"step_size", 0.25}}},
              {"adapted",
@@ -98,7 +101,7 @@ DIFFEO_LAYER(metropolis, Metropolis, "Random-walk Metropolis steps with their pa
 
 DIFFEO_LAYER(mala, Mala, "Metropolis-adjusted Langevin steps with their path weight (Roberts and Tweedie 1996).",
              "y = x + e f(x) + sqrt(2e) n if accepted, else x; dS = log p(x) - log p(y)",
-             "both ways: a gradient of the density for each step, and three",
+             "both ways: a gradient of the density for each step, and one; two values more with gradients",
              {"double_well",
               {{"density", {{"type", "double_well"}}}, {"lambda", 0.5}, {"steps", 5}, {"step_size", 0.02}}},
              {"adapted",
@@ -109,7 +112,7 @@ DIFFEO_LAYER(mala, Mala, "Metropolis-adjusted Langevin steps with their path wei
 
 DIFFEO_LAYER(hmc, Hmc, "Hamiltonian Monte Carlo with its path weight (Duane et al. 1987).",
              "y = x after leapfrog steps from a fresh momentum if accepted, else x; dS = log p(x) - log p(y)",
-             "both ways: leapfrog gradients of the density for each step, and three",
+             "both ways: leapfrog gradients of the density for each step, and one; two values more with gradients",
              {"double_well",
               {{"density", {{"type", "double_well"}}}, {"lambda", 0.5}, {"steps", 2}, {"step_size", 0.15}}},
              {"adapted",

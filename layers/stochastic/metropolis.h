@@ -4,6 +4,17 @@
 
 namespace diffeo {
 
+/// What the kernels that accept or reject their proposals are told.
+struct AdaptiveOptions : KernelOptions {
+  double target_acceptance = 0;
+  static constexpr auto fields() {
+    return std::tuple_cat(
+        kernel_fields(),
+        std::tuple{optional("target_acceptance", &AdaptiveOptions::target_acceptance,
+                            "in training the step size moves until this share is accepted; 0: it stays")});
+  }
+};
+
 /// Random-walk Metropolis: y = x + step n is accepted with probability min(1, p(y)/p(x)).
 ///
 ///   dS = log p(x first) - log p(x last)
@@ -12,15 +23,7 @@ namespace diffeo {
 /// Noé, https://arxiv.org/abs/2002.06707, section 3.2.
 class Metropolis : public Kernel {
  public:
-  struct Options : KernelOptions {
-    double target_acceptance = 0;
-    static constexpr auto fields() {
-      return std::tuple_cat(
-          kernel_fields(),
-          std::tuple{optional("target_acceptance", &Options::target_acceptance,
-                              "in training the step size moves until this share is accepted; 0: it stays")});
-    }
-  };
+  using Options = AdaptiveOptions;
 
   explicit Metropolis(const Options& options, LogDensityPtr density = nullptr, LogDensityPtr start = nullptr);
   Json spec() const override { return write("metropolis", options_); }
@@ -40,15 +43,7 @@ class Metropolis : public Kernel {
 /// Bernoulli 2, 1996.
 class Mala : public Kernel {
  public:
-  struct Options : KernelOptions {
-    double target_acceptance = 0;
-    static constexpr auto fields() {
-      return std::tuple_cat(
-          kernel_fields(),
-          std::tuple{optional("target_acceptance", &Options::target_acceptance,
-                              "in training the step size moves until this share is accepted; 0: it stays")});
-    }
-  };
+  using Options = AdaptiveOptions;
 
   explicit Mala(const Options& options, LogDensityPtr density = nullptr, LogDensityPtr start = nullptr);
   Json spec() const override { return write("mala", options_); }
@@ -70,16 +65,12 @@ class Mala : public Kernel {
 /// Duane et al., "Hybrid Monte Carlo", Physics Letters B 195, 1987; Neal, https://arxiv.org/abs/1206.1901.
 class Hmc : public Kernel {
  public:
-  struct Options : KernelOptions {
+  struct Options : AdaptiveOptions {
     int64_t leapfrog = 5;
-    double target_acceptance = 0;
     static constexpr auto fields() {
-      using O = Options;
-      return std::tuple_cat(
-          kernel_fields(),
-          std::tuple{optional("leapfrog", &O::leapfrog, "leapfrog steps for each of the chain's steps, at least 1"),
-                     optional("target_acceptance", &O::target_acceptance,
-                              "in training the step size moves until this share is accepted; 0: it stays")});
+      return std::tuple_cat(AdaptiveOptions::fields(),
+                            std::tuple{optional("leapfrog", &Options::leapfrog,
+                                                "leapfrog steps for each of the chain's steps, at least 1")});
     }
   };
 

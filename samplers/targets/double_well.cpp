@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "diffeo/samplers/targets/checks.h"
+#include "diffeo/layers/base/ranges.h"
 
 namespace diffeo {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "diffeo/samplers/targets/checks.h"
+#include "diffeo/layers/base/ranges.h"
 
 namespace diffeo {
 namespace {
@@ -56,7 +56,7 @@ GaussianMixture::GaussianMixture(const Options& options)
   std::vector<double> flat;
   for (const auto& mean : means) flat.insert(flat.end(), mean.begin(), mean.end());
   const auto components = static_cast<int64_t>(means.size());
-  means_ = torch::tensor(flat, torch::kFloat64).view({components, options.features});
+  exact_.means = torch::tensor(flat, torch::kFloat64).view({components, options.features});
   auto weights = torch::ones({components}, torch::kFloat64);
   if (!options.weights.empty()) {
     if (static_cast<int64_t>(options.weights.size()) != components)
@@ -65,22 +65,30 @@ GaussianMixture::GaussianMixture(const Options& options)
     for (const double weight : options.weights) above_zero("weights", weight);
     weights = torch::tensor(options.weights, torch::kFloat64);
   }
-  log_weights_ = (weights / weights.sum()).log();
+  exact_.log_weights = (weights / weights.sum()).log();
+  near_ = exact_;
 }
 
-Tensor GaussianMixture::components_at(const Tensor& x) const {
+const GaussianMixture::Components& GaussianMixture::components_like(const Tensor& x) {
+  if (near_.means.scalar_type() != x.scalar_type() || near_.means.device() != x.device())
+    near_ = {exact_.means.to(x.options()), exact_.log_weights.to(x.options())};
+  return near_;
+}
+
+Tensor GaussianMixture::components_at(const Tensor& x) {
+  const auto& [means, log_weights] = components_like(x);
   const double scale = options_.scale;
   const double constant =
       -static_cast<double>(options_.features) * (std::log(scale) + 0.5 * std::log(2 * std::numbers::pi));
-  const auto squares = (x.unsqueeze(-2) - means_.to(x.options())).square().sum(-1);
-  return log_weights_.to(x.options()) + constant - squares / (2 * scale * scale);
+  const auto squares = (x.unsqueeze(-2) - means).square().sum(-1);
+  return log_weights + constant - squares / (2 * scale * scale);
 }
 
 Tensor GaussianMixture::evaluate(const Tensor& x) { return components_at(x).logsumexp(-1); }
 
 Sloped GaussianMixture::evaluate_with_gradient(const Tensor& x) {
   const auto components = components_at(x);
-  const auto nearest = torch::matmul(components.softmax(-1), means_.to(x.options()));
+  const auto nearest = torch::matmul(components.softmax(-1), components_like(x).means);
   return {components.logsumexp(-1), (nearest - x) / (options_.scale * options_.scale)};
 }
 

@@ -38,10 +38,17 @@ class GaussianMixture : public Target {
  private:
   Tensor evaluate(const Tensor& x) override;
   Sloped evaluate_with_gradient(const Tensor& x) override;
-  Tensor components_at(const Tensor& x) const;  ///< (*batch, K): log w_k N(x; m_k, scale^2 I)
+  Tensor components_at(const Tensor& x);  ///< (*batch, K): log w_k N(x; m_k, scale^2 I)
+
+  struct Components {
+    Tensor means, log_weights;  ///< (K, D) and (K)
+  };
+  /// The components in the dtype and on the device of x, kept until other ones are asked for.
+  const Components& components_like(const Tensor& x);
 
   Options options_;
-  Tensor means_, log_weights_;  ///< (K, D) and (K), float64 on the CPU: they serve points of every dtype and device
+  Components exact_;  ///< float64 on the CPU: they serve points of every dtype and device
+  Components near_;   ///< those of the last points
 };
 
 }  // namespace diffeo

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "diffeo/samplers/targets/checks.h"
+#include "diffeo/layers/base/ranges.h"
 
 namespace diffeo {
 namespace {
@@ -118,8 +118,7 @@ std::optional<double> MullerBrown::log_normalizer() const {
 Phi4::Phi4(const Options& options)
     : Target(Space::reals(at_least(2, "side", options.side) * options.side)), options_(options) {
   finite("kappa", options.kappa);
-  if (!(options.lambda >= 0) || !std::isfinite(options.lambda))
-    throw SpecError("lambda", c10::str("must not be negative, got ", options.lambda));
+  not_negative("lambda", options.lambda);
   if (options.lambda == 0 && std::abs(options.kappa) >= 0.25)
     throw SpecError("kappa",
                     c10::str("a free field (lambda 0) has a density only between -0.25 and 0.25, got ", options.kappa));

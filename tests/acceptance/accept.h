@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 
 namespace diffeo::testing {
@@ -25,6 +26,13 @@ class Acceptance {
   }
   bool failed_ = false;
 };
+
+/// CPU seconds that this process has used, all of its threads together.
+inline double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 /// The exit code of a program that lacks its data: the suite counts it as skipped.
 constexpr int skipped = 77;

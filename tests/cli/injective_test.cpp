@@ -47,6 +47,7 @@ TEST_F(InjectiveProgram, TrainsEvaluatesAndSamples) {
     EXPECT_NE(evaluated.output.find(word), std::string::npos) << evaluated.output;
   for (const auto* object : {"/projection", "/log_prob", "/distance"})
     EXPECT_EQ(table_info({folder.path("out.h5"), object, {}}).rows, 400);
+  expect_refused("evaluate model.h5 surface.h5 --paths 3", "--paths: model.h5 holds an injective flow");
   const auto sampled = folder.run("sample model.h5 -n 30 -o samples.h5");
   ASSERT_EQ(sampled.code, 0) << ::testing::PrintToString(sampled);
   const auto info = table_info({folder.path("samples.h5"), "/x", {}});

@@ -109,6 +109,10 @@ TEST_F(Path, EvaluateFindsTheRowsOfASplit) {
              also_valid = folder->run("evaluate model.h5 moons.h5 --split valid");
   EXPECT_EQ(figures(valid), figures(also_valid));
   EXPECT_NE(figures(valid), figures(named));
+  const auto paths = folder->run("evaluate model.h5 moons.h5 --paths 3");
+  EXPECT_EQ(paths.code, 2);
+  EXPECT_NE(paths.errors.find("--paths: model.h5 holds a flow without random layers"), std::string::npos)
+      << paths.errors;
 }
 
 TEST_F(Path, SamplesAreRepeatableAndCarryTheColumns) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <fstream>
 #include <random>
 
@@ -138,6 +139,7 @@ TEST(ModelFile, OtherFilesAreNotModels) {
   put(scratch / "text.h5", std::string(2000, 'a'));
   EXPECT_FALSE(is_model_file(scratch / "text.h5"));
   EXPECT_ERROR(read_model(scratch / "text.h5"), "text.h5: not a model file");
+  errno = EACCES;  // what an earlier call left there is not told
   EXPECT_ERROR(read_model(scratch / "none.h5"), "none.h5: cannot open the file: No such file");
   TableWriter writer(scratch / "table.h5");
   writer.begin("/x", {{"a", "", false}}, torch::kFloat32);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "data/scratch.h"
 
 namespace diffeo::testing {
@@ -66,6 +68,7 @@ TEST(Table, ColumnsAreChosenByNameIndexAndRange) {
 
 TEST(Table, ErrorsNameFileAndObject) {
   const Scratch scratch;
+  errno = 0;  // what an earlier call left there is not told
   EXPECT_ERROR(read_table({scratch / "none.h5", "", {}}), "none.h5: cannot open the file: No such file");
   EXPECT_ERROR(read_table({scratch.folder(), "", {}}), "it is a folder");
   write(scratch / "t.h5", "/train/x", named({"a"}), torch::zeros({3, 1}));

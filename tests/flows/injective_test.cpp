@@ -189,7 +189,7 @@ TEST(FreeFormInjective, WhatCannotBeTrainedIsRefused) {
   const auto full = build_flow(recipe("realnvp", {.features = 3, .width = 8}));
   EXPECT_SAYS(FreeFormInjective(full, {}), "free_form_injective: the flow has no injective layer");
   const auto flow = small_flow("injective");
-  EXPECT_SAYS(FreeFormInjective(flow, {.beta = 0}), "beta: must be above 0, got 0");
+  EXPECT_SAYS(FreeFormInjective(flow, {.beta = 0}), "beta: must be above 0 and finite, got 0");
   EXPECT_SAYS(FreeFormInjective(flow, {.probes = 3}), "probes: must be at most the latent dimension 2, got 3");
   EXPECT_SAYS(FreeFormInjective(flow, {.noise = -1}), "noise: must not be negative");
   EXPECT_SAYS(FreeFormInjective(flow, {.warmup_steps = -1}), "warmup_steps");

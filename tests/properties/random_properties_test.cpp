@@ -152,7 +152,7 @@ TEST_P(RandomLayerProperties, NothingIsEverNaN) {
     EXPECT_FALSE(y.isnan().any().item<bool>());
     EXPECT_FALSE(log_det.isnan().any().item<bool>()) << scale;
     const auto grad = torch::autograd::grad({y.sum() + log_det.sum()}, {x}, {}, {}, false, true)[0];
-    if (grad.defined() && scale < 100) EXPECT_FALSE(grad.isnan().any().item<bool>()) << scale;
+    if (grad.defined()) EXPECT_FALSE(grad.isnan().any().item<bool>()) << scale;
   }
 }
 

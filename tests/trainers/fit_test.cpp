@@ -374,7 +374,7 @@ TEST_F(Fit, WrongOptionsAndDataAreRefused) {
   EXPECT_EQ(say({.steps = -1}, train), "steps: must be at least 0, got -1");
   EXPECT_EQ(say({.seconds = std::nan("")}, train), "seconds: must be at least 0, got nan");
   EXPECT_EQ(say({.steps = 1, .patience = 3}, train), "patience: needs validation rows; give some or set it to 0");
-  EXPECT_EQ(say({.steps = 1, .learning_rate = -1}, train), "learning_rate: must be greater than 0, got -1");
+  EXPECT_EQ(say({.steps = 1, .learning_rate = -1}, train), "learning_rate: must be above 0 and finite, got -1");
   EXPECT_EQ(say({.steps = 1, .clip_norm = -1}, train), "clip_norm: must be a finite number of at least 0, got -1");
   EXPECT_NE(say({.steps = 1, .optimizer = "adm"}, train).find("did you mean 'adam'"), std::string::npos);
   EXPECT_NE(say({.steps = 1, .schedule = "cosin"}, train).find("did you mean 'cosine'"), std::string::npos);

@@ -65,8 +65,8 @@ TEST(Schedule, SaysWhatIsWrong) {
     return "no error";
   };
   EXPECT_EQ(message_of({.schedule = "cosin"}).find("schedule: "), 0u);
-  EXPECT_EQ(message_of({.learning_rate = 0}), "learning_rate: must be greater than 0, got 0");
-  EXPECT_EQ(message_of({.learning_rate = std::nan("")}), "learning_rate: must be greater than 0, got nan");
+  EXPECT_EQ(message_of({.learning_rate = 0}), "learning_rate: must be above 0 and finite, got 0");
+  EXPECT_EQ(message_of({.learning_rate = std::nan("")}), "learning_rate: must be above 0 and finite, got nan");
   EXPECT_EQ(message_of({.warmup_steps = -1}), "warmup_steps: must not be negative, got -1");
   EXPECT_EQ(message_of({.warmup_steps = 10, .total_steps = 10}),
             "warmup_steps: must be fewer than the 10 steps of the run, got 10");

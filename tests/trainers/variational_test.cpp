@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "diffeo/trainers/forward_kl.h"
+#include "diffeo/trainers/path_kl.h"
 #include "diffeo/trainers/reverse_kl.h"
 #include "trainers/rows.h"
 
@@ -30,6 +31,19 @@ class Wells : public LogDensity {
     return {evaluate(x), fault_ == 0 ? gradient : gradient.masked_fill(x.select(-1, 0).unsqueeze(-1) > 0, fault_)};
   }
   double fault_;
+};
+
+/// A normal whose mean is a buffer, so that it has a dtype of its own.
+class Shifted : public LogDensity {
+ public:
+  Shifted() : LogDensity(Space::reals(2)), mean_(register_buffer("mean", torch::tensor({0.5f, -0.25f}))) {}
+
+ private:
+  Tensor evaluate(const Tensor& x) override {
+    check(x.scalar_type() == mean_.scalar_type(), "a target in ", mean_.scalar_type(), ", points in ", x.scalar_type());
+    return -0.5 * (x - mean_).square().sum(-1);
+  }
+  Tensor mean_;
 };
 
 FlowPtr flow_of(const std::string& layers, const Json& base = {{"type", "normal"}, {"features", 2}}) {
@@ -157,6 +171,28 @@ TEST(Variational, TheTargetGrowsToItsFullSize) {
   const double b = (losses[0] - full) / 0.8;
   EXPECT_GT(std::abs(b), 0.1);
   for (int i = 0; i < 6; ++i) EXPECT_NEAR(losses[i], full + (1 - std::min(0.2 + 0.2 * i, 1.0)) * b, 1e-10) << i;
+}
+
+TEST(Variational, TheTargetGoesWhereTheFlowIs) {
+  const auto flow = flow_of(couplings);
+  const auto target = std::make_shared<Shifted>();
+  ReverseKl reverse(flow, target, {});
+  ForwardKl forward(flow, target, {});
+  PathKl paths(flow, target, {});
+  std::vector<double> losses;
+  for (const auto dtype : {torch::kFloat64, torch::kFloat32, torch::kFloat64}) {
+    flow->to(dtype);
+    const Batch batch{.x = points(16).x.to(dtype)};
+    for (Objective* objective : std::vector<Objective*>{&reverse, &forward, &paths}) {
+      EXPECT_EQ(objective->loss(batch).scalar_type(), dtype);
+      EXPECT_EQ(gradient(*objective, batch).scalar_type(), dtype);
+      torch::NoGradGuard no_grad;
+      EXPECT_EQ(objective->loss(batch).scalar_type(), dtype);
+    }
+    losses.push_back(loss(forward, batch));
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-4);
+  EXPECT_NEAR(losses[1], losses[2], 1e-4);
 }
 
 FitOptions fit_options() {

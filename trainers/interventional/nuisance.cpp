@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include <cmath>
+#include "diffeo/layers/base/ranges.h"
 
 namespace diffeo {
 namespace {
@@ -82,9 +82,6 @@ Tensor Nuisance::context(const Tensor& representation, const Tensor& treatment) 
 
 NuisanceLikelihood::NuisanceLikelihood(NuisancePtr nuisance, const Options& options)
     : nuisance_(register_module("nuisance", std::move(nuisance))), options_(options) {
-  const auto not_negative = [](const char* name, double value) {
-    if (!(value >= 0) || !std::isfinite(value)) throw SpecError(name, c10::str("must not be negative, got ", value));
-  };
   not_negative("covariate_noise", options.covariate_noise);
   not_negative("outcome_noise", options.outcome_noise);
   not_negative("propensity_weight", options.propensity_weight);

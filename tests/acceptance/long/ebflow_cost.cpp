@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 
 #include "accept.h"
@@ -16,12 +15,6 @@
 namespace {
 
 using namespace diffeo;
-
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 /// A flow with its objective and its optimiser.
 class Method {

@@ -8,7 +8,6 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <ctime>
 #include <map>
 
 #include "accept.h"
@@ -23,12 +22,6 @@
 namespace {
 
 using namespace diffeo;
-
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 struct Method {
   const char* name;

@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <ctime>
 #include <vector>
 
 #include "accept.h"
@@ -15,8 +14,6 @@
 namespace {
 
 using namespace diffeo;
-
-double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

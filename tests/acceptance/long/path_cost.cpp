@@ -1,6 +1,5 @@
 // A step of training, loss and gradient, by each estimator: medians of CPU time, one thread, the estimators taking
 // turns.
-#include <ctime>
 
 #include <ATen/Parallel.h>
 
@@ -13,12 +12,6 @@ namespace {
 
 using namespace diffeo;
 using namespace diffeo::testing;
-
-double cpu_seconds() {
-  timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 /// Median seconds of a step of each objective.
 std::vector<double> seconds(const std::vector<ObjectivePtr>& objectives, const Batch& batch, int rounds) {
