@@ -18,6 +18,7 @@
 #include "diffeo/flows/model.h"
 #include "diffeo/flows/preprocess.h"
 #include "diffeo/flows/recipes.h"
+#include "diffeo/flows/whitened_latent.h"
 #include "diffeo/trainers/checkpoint.h"
 #include "diffeo/trainers/noisy_data.h"
 
@@ -27,7 +28,7 @@ namespace {
 /// What the user asked for.
 struct Wishes {
   std::string flow, spec_file, objective = "maximum_likelihood", target, output, log;
-  bool resume = false, overwrite = false, preprocess_chosen = false;
+  bool resume = false, whiten = false, overwrite = false, preprocess_chosen = false;
   Json objective_spec;            ///< with its target
   bool draws_own_points = false;  ///< there are no data
   DataOptions data;
@@ -62,6 +63,9 @@ Command arguments_of(Wishes& wishes) {
                  "the density that an objective compares the flow with, as NAME or NAME:key=value,key=value "
                  "(diffeo inspect --targets)",
                  "NAME");
+  command.option("whiten", wishes.whiten,
+                 "before training, set the last layer, a dense_linear, so that the latent training rows have mean 0 and "
+                 "covariance 1");
   command.option("resume", wishes.resume,
                  "go on with the run in the model file, to the same end as if it had never been stopped; "
                  "begins where there is no file yet");
@@ -376,6 +380,10 @@ int run(const Command& command, Wishes& wishes) {
   auto flow = build_flow(model.spec);
   model.spec = flow->spec();
   flow->to(command.device(), dtype);
+  if (wishes.whiten && !earlier) {
+    check(!wishes.draws_own_points, "--whiten needs rows of data; the objective draws its own");
+    whiten_latent(*flow, *dequantized(splits.train->in_order(1000), noisy, command.common().seed));
+  }
   std::optional<TrainingState> state;
   if (earlier) {
     check_same_run(*earlier, model, wishes.output);

@@ -1,7 +1,7 @@
 #include "diffeo/trainers/score_matching.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/randint_like.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -65,17 +65,12 @@ Tensor ScoreMatching::row_losses(const Tensor& given, const Tensor& context, boo
 SlicedScoreMatching::SlicedScoreMatching(FlowPtr flow, const Options& options)
     : EnergyObjective(std::move(flow), options), slices_(at_least(1, "slices", options.slices)) {}
 
-Tensor SlicedScoreMatching::row_losses(const Tensor& given, const Tensor& context, bool learns) {
-  const auto points = given.requires_grad_();
-  const auto score = energy().score(points, context, true);
-  auto curvature = points.new_zeros({points.size(0)});
-  for (int64_t slice = 0; slice < slices_ && score.requires_grad(); ++slice) {
-    const auto signs = at::randint_like(points.detach(), 2) * 2 - 1;
-    const auto along =
-        torch::autograd::grad({(score * signs).sum()}, {points}, {}, learns || slice + 1 < slices_, learns, true)[0];
-    if (along.defined()) curvature = curvature + sum_of_event(along * signs);
-  }
-  return 0.5 * sum_of_event(score.square()) + curvature / static_cast<double>(slices_);
+Tensor SlicedScoreMatching::row_losses(const Tensor& points, const Tensor& context, bool learns) {
+  auto sizes = points.sizes().vec();
+  sizes.insert(sizes.begin(), slices_);
+  const auto signs = at::randint(2, sizes, points.options()) * 2 - 1;
+  const auto [score, curvatures] = energy().slices(points, signs, context, learns);
+  return 0.5 * sum_of_event(score.square()) + curvatures.mean(0);
 }
 
 DenoisingScoreMatching::DenoisingScoreMatching(FlowPtr flow, const Options& options)
@@ -83,8 +78,7 @@ DenoisingScoreMatching::DenoisingScoreMatching(FlowPtr flow, const Options& opti
 
 Tensor DenoisingScoreMatching::row_losses(const Tensor& points, const Tensor& context, bool learns) {
   const auto noise = at::randn_like(points);
-  const auto noisy = (points + sigma_ * noise).requires_grad_();
-  const auto score = energy().score(noisy, context, learns);
+  const auto score = energy().score(points + sigma_ * noise, context, learns);
   return 0.5 * sum_of_event((score + noise / sigma_).square());
 }
 
@@ -94,9 +88,7 @@ FiniteDifferenceScoreMatching::FiniteDifferenceScoreMatching(FlowPtr flow, const
 Tensor FiniteDifferenceScoreMatching::row_losses(const Tensor& points, const Tensor& context, bool learns) {
   const at::AutoGradMode with_graph(learns);
   const auto step = of_length(at::randn_like(points), xi_);
-  // One batch of three times the rows: each product reads its matrix once.
-  const auto energies = energy().energy(at::cat({points + step, points - step, points}), repeated(context, 3));
-  const auto parts = energies.view({3, -1});
+  const auto parts = energy().energies_around(points, step, context);
   const auto ahead = parts[0], behind = parts[1], here = parts[2];
   const auto scale = dimensions() / (xi_ * xi_);
   return scale * ((ahead - behind).square() / 8 + (here - ahead) + (here - behind));

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_det.h>
+#include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/linalg_lu_solve.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/linalg_slogdet.h>
@@ -36,6 +37,20 @@ DenseLinear::DenseLinear(const Options& options)
   if (options.bias) bias_ = register_parameter("bias", at::zeros({options.features}));
 }
 
+void DenseLinear::whiten(const Tensor& mean, const Tensor& covariance) {
+  torch::NoGradGuard no_grad;
+  check(bias_.defined(), "dense_linear: whitening moves the mean, for which it needs bias=true");
+  check(
+      covariance.isfinite().all().item<bool>() && mean.isfinite().all().item<bool>(),
+      "dense_linear: whitening needs a mean and a covariance of finite numbers; the points have NaN or infinite ones");
+  const auto [variances, directions] = at::linalg_eigh(covariance.to(at::kDouble));
+  const double largest = variances[-1].item<double>();
+  check(largest > 0, "dense_linear: cannot whiten points that are all the same");
+  const auto weight = (directions * variances.clamp_min(1e-6 * largest).rsqrt()).mm(directions.t());
+  weight_.copy_(weight);
+  bias_.copy_(-weight.mv(mean.to(at::kDouble)));
+}
+
 Factors DenseLinear::factors() {
   return kept_.of(weight_, [&] { return weight_.detach(); });
 }
@@ -43,6 +58,14 @@ Factors DenseLinear::factors() {
 Tensor DenseLinear::log_det() {
   // Its backward pass takes the factors of the forward pass.
   return in_graph() ? std::get<1>(at::linalg_slogdet(weight_)) : factors().log_det;
+}
+
+Tensor DenseLinear::linear(const Tensor& v) {
+  return matrix_product(v.reshape({-1, options_.features}), weight_, false, true).view(v.sizes());
+}
+
+Tensor DenseLinear::transposed(const Tensor& u) {
+  return matrix_product(u.reshape({-1, options_.features}), weight_).view(u.sizes());
 }
 
 Tensor DenseLinear::map_value(const Tensor& x, const Tensor&) {

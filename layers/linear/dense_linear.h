@@ -1,5 +1,6 @@
 #pragma once
 
+#include "diffeo/layers/base/affine_map.h"
 #include "diffeo/layers/base/layer.h"
 #include "diffeo/layers/linear/kept_factors.h"
 
@@ -13,7 +14,7 @@ namespace diffeo {
 ///
 /// Chao et al., "Training energy-based normalizing flow with score-matching objectives", 2023,
 /// https://arxiv.org/abs/2305.15267.
-class DenseLinear : public Layer {
+class DenseLinear : public Layer, public AffineMap {
  public:
   struct Options {
     int64_t features = 0;
@@ -31,6 +32,14 @@ class DenseLinear : public Layer {
 
   Traits traits() const override { return {.constant_log_det = true}; }
   Json spec() const override { return write("dense_linear", options_); }
+  /// Sets W and b so that points of this mean (D) and covariance (D, D) get mean 0 and covariance 1: W is the symmetric
+  /// root of the inverse covariance, whose eigenvalues count as at least a millionth of the largest.
+  /// Throws Error for a layer without b, and for a covariance that is no number or 0.
+  void whiten(const Tensor& mean, const Tensor& covariance);
+
+  Tensor linear(const Tensor& v) override;
+  Tensor transposed(const Tensor& u) override;
+  Tensor offset() override { return bias_; }
 
  private:
   Mapped map(const Tensor& x, const Tensor& context) override;

@@ -12,6 +12,7 @@
 
 #include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
+#include "diffeo/layers/smooth_leaky_relu/smooth_leaky_relu_op.h"
 
 namespace diffeo {
 namespace {
@@ -72,6 +73,10 @@ SmoothLeakyRelu::SmoothLeakyRelu(const Options& options) : options_(options) { a
 
 Mapped SmoothLeakyRelu::forward(const Tensor& x, const Tensor&) const {
   const auto bend = bend_of(options_);
+  if (smooth_leaky_relu::has_kernel(x, bend.below, bend.bend)) {
+    const auto [value, log_det] = smooth_leaky_relu::apply(x, bend.below, bend.bend);
+    return {value, log_det};
+  }
   return {bend.value(x), bend.slope(x).log().sum(-1)};
 }
 

@@ -91,6 +91,63 @@ TEST(Energy, TheScoreIsThatOfTheLogDensityToTheBit) {
     }
 }
 
+/// The derivatives of the sum of some numbers by a flow's parameters, 0 where there are none.
+std::vector<Tensor> slopes_of(const Tensor& numbers, const std::vector<Tensor>& parameters) {
+  auto found = torch::autograd::grad({numbers.sum()}, parameters, {}, true, false, true);
+  for (size_t i = 0; i < found.size(); ++i)
+    if (!found[i].defined()) found[i] = torch::zeros_like(parameters[i]);
+  return found;
+}
+
+void expect_close(const std::vector<Tensor>& ours, const std::vector<Tensor>& want) {
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(torch::allclose(ours[i], want[i], 1e-9, 1e-11)) << i;
+}
+
+TEST(Energy, AroundPointsIsTheEnergyThere) {
+  auto without_bias = constant;
+  without_bias["bias"] = false;
+  auto all = several_flows();
+  all.push_back({constant, without_bias, bent, constant});
+  for (const auto& layers : all) {
+    const auto flow = flow_of(layers);
+    Energy energy(flow);
+    const auto x = torch::randn({2, 3, features}, torch::kFloat64).requires_grad_(),
+               step = torch::randn({2, 3, features}, torch::kFloat64).requires_grad_();
+    const auto ours = energy.energies_around(x, step);
+    const auto want = torch::stack({energy.energy(x + step), energy.energy(x - step), energy.energy(x)});
+    EXPECT_TRUE(torch::allclose(ours, want, 1e-12, 1e-12));
+    auto asked = flow->parameters();
+    asked.push_back(x);
+    asked.push_back(step);
+    const auto weights = torch::randn({3, 2, 3}, torch::kFloat64);
+    expect_close(slopes_of(ours * weights, asked), slopes_of(want * weights, asked));
+  }
+}
+
+TEST(Energy, SlicesAreSecondDerivativesAlongDirections) {
+  for (const auto& layers : several_flows()) {
+    const auto flow = flow_of(layers);
+    Energy energy(flow);
+    const auto x = torch::randn({5, features}, torch::kFloat64), v = torch::randn({2, 5, features}, torch::kFloat64);
+    const auto [score, curvatures] = energy.slices(x, v, {}, true);
+    EXPECT_TRUE(torch::allclose(score, energy.score(x), 1e-12, 1e-12));
+    const double step = 1e-4;
+    const auto want = ((energy.score(x + step * v) - energy.score(x - step * v)) * v).sum(-1) / (2 * step);
+    EXPECT_TRUE(torch::allclose(curvatures, want, 1e-6, 1e-6));
+    const auto plain = energy.slices(x, v);
+    EXPECT_FALSE(plain.score.requires_grad() || plain.curvatures.requires_grad());
+    EXPECT_TRUE(torch::allclose(plain.curvatures, curvatures, 1e-12, 1e-12));
+    // The parameters' derivatives, against those of the plain way: the graph begins at the points.
+    const auto point = x.clone().requires_grad_();
+    const auto slope = torch::autograd::grad({-energy.energy(point).sum()}, {point}, {}, true, true)[0];
+    std::vector<Tensor> along;
+    for (int64_t k = 0; k < 2; ++k)
+      along.push_back((torch::autograd::grad({(slope * v[k]).sum()}, {point}, {}, true, true)[0] * v[k]).sum(-1));
+    expect_close(slopes_of(0.5 * score.square().sum(-1) + curvatures.mean(0), flow->parameters()),
+                 slopes_of(0.5 * slope.square().sum(-1) + torch::stack(along).mean(0), flow->parameters()));
+  }
+}
+
 TEST(Energy, TheNormaliserIsLearnable) {
   const auto flow = flow_of({constant, bent, constant});
   Energy energy(flow);

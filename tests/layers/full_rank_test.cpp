@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "diffeo/layers/base/affine_map.h"
 #include "diffeo/layers/base/constant_log_det_guard.h"
 #include "diffeo/layers/base/registry.h"
 #include "diffeo/layers/nets/matrix_product.h"
@@ -258,6 +259,67 @@ TEST(SmoothLeakyRelu, TheInverseIsExactAndSmooth) {
     EXPECT_TRUE(torch::allclose(second, (slope(step) - slope(-step)) / (2 * step), 1e-7, 1e-7)) << map;
   }
   EXPECT_THROW(build_univariate({{"type", "smooth_leaky_relu"}, {"slope", 0.0}}), SpecError);
+}
+
+TEST(SmoothLeakyRelu, TheKernelAndItsDerivativesAreThoseOfTheFormula) {
+  torch::manual_seed(11);
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64})
+    for (const auto& [slope, residual] : {std::pair{0.3, false}, {0.3, true}, {3.0, false}, {1e-3, false}})
+      for (const int64_t columns : {1, 7, 16, 531}) {
+        const auto said = c10::str(dtype, " slope ", slope, " columns ", columns, " seed 11");
+        const auto map = build_univariate({{"type", "smooth_leaky_relu"}, {"slope", slope}, {"residual", residual}});
+        const double below = slope + (residual ? 1 : 0), bend = 1 - slope;
+        const auto formula = [&](const Tensor& x) -> Mapped {
+          const auto value = below * x + bend * torch::logaddexp(x, torch::zeros_like(x));
+          return {value, (below + bend * torch::sigmoid(x)).log().sum(-1)};
+        };
+        const auto given = 8 * torch::randn({2, 5, columns}, torch::kFloat64);
+        const auto weight = torch::randn_like(given), by_log_det = torch::randn({2, 5}, torch::kFloat64),
+                   along = torch::randn_like(given), across = torch::randn_like(given);
+        // Value, log_det, and derivatives of weighted sums of them: the first, along a vector the second and third.
+        const auto all = [&](const auto& of, torch::Dtype in) {
+          const auto x = given.to(in).requires_grad_(), g = weight.to(in).requires_grad_(),
+                     l = by_log_det.to(in).requires_grad_();
+          const auto mapped = of(x);
+          const auto loss = (mapped.value * g).sum() + (mapped.log_det * l).sum();
+          const auto first = torch::autograd::grad({loss}, {x}, {}, true, true)[0];
+          const auto second = torch::autograd::grad({(first * along.to(in)).sum()}, {x, g, l}, {}, true, true);
+          const auto third = torch::autograd::grad({(second[0] * across.to(in)).sum()}, {x, g, l}, {}, true);
+          // Without a graph of their own, derivatives come from the kernel to the end.
+          const auto plain = torch::autograd::grad({(first * along.to(in)).sum()}, {x, g, l}, {}, true);
+          return std::vector<Tensor>{mapped.value, mapped.log_det, first,    second[0], second[1], second[2],
+                                     third[0],     third[1],       third[2], plain[0],  plain[1],  plain[2]};
+        };
+        const auto ours = all([&](const Tensor& x) { return map->forward(x, {}); }, dtype);
+        const auto want = all(formula, torch::kFloat64);
+        const double tolerance = dtype == torch::kFloat32 ? 2e-4 : 1e-11;
+        for (size_t i = 0; i < want.size(); ++i)
+          EXPECT_LT(((ours[i].to(torch::kFloat64) - want[i]).abs() / (1 + want[i].abs())).max().item<double>(),
+                    tolerance)
+              << said << " result " << i;
+      }
+  const auto map = build_univariate({{"type", "smooth_leaky_relu"}});
+  const auto far = torch::tensor({-1e30f, -200.0f, 0.0f, 200.0f, 1e30f}).unsqueeze(1);
+  const auto [value, log_det] = map->forward(far, {});
+  EXPECT_TRUE(value.isfinite().all().item<bool>() && log_det.isfinite().all().item<bool>());
+  EXPECT_TRUE(map->forward(torch::full({1, 3}, NAN), {}).value.isnan().all().item<bool>());
+  EXPECT_EQ(map->forward(torch::zeros({0, 3}), {}).log_det.sizes(), at::IntArrayRef({0}));
+}
+
+TEST(DenseLinear, ItsPartsAreThoseOfItsMap) {
+  torch::manual_seed(12);
+  const auto layer = build_layer({{"type", "dense_linear"}, {"features", 4}, {"start", "rotation"}});
+  layer->to(torch::kFloat64);
+  {
+    torch::NoGradGuard no_grad;
+    for (auto& parameter : layer->parameters()) parameter.add_(torch::randn_like(parameter), 0.3);
+  }
+  auto& affine = dynamic_cast<AffineMap&>(*layer);
+  const auto x = torch::randn({2, 3, 4}, torch::kFloat64).requires_grad_(),
+             u = torch::randn({2, 3, 4}, torch::kFloat64);
+  const auto y = layer->forward(x).value;
+  EXPECT_TRUE(torch::allclose(affine.linear(x) + affine.offset(), y, 1e-12, 1e-12));
+  EXPECT_TRUE(torch::allclose(affine.transposed(u), torch::autograd::grad({(y * u).sum()}, {x})[0], 1e-12, 1e-12));
 }
 
 }  // namespace
