@@ -1,7 +1,8 @@
 // A flow of two matrices on MNIST, D = 784, trained four ways on one thread: by maximum likelihood with
-// log-determinants and by three kinds of score matching without. The likelihood of the test rows against the CPU time
-// of the training steps goes to a table, for gnuplot, in the file named by the argument (ebflow_mnist.dat unless
-// given).
+// log-determinants and by three kinds of score matching without, all from the same weights: the last matrix makes the
+// latent training rows white. Learning rates and sigma were chosen on the validation rows. The likelihood of the test
+// rows against the CPU time of the training steps goes to a table, for gnuplot, in the file named by the argument
+// (ebflow_mnist.dat unless given).
 //
 //   accept_ebflow_mnist [FILE [SECONDS FOR EACH METHOD]]
 #include <ATen/Parallel.h>
@@ -16,6 +17,7 @@
 #include "diffeo/flows/likelihood.h"
 #include "diffeo/flows/preprocess.h"
 #include "diffeo/flows/recipes.h"
+#include "diffeo/flows/whitened_latent.h"
 #include "diffeo/trainers/noisy_data.h"
 #include "diffeo/trainers/optimizer.h"
 
@@ -58,7 +60,9 @@ class Task {
     auto layers = front_;
     for (const auto& layer : spec["layers"]) layers.push_back(layer);
     spec["layers"] = layers;
-    return build_flow(spec);
+    const auto flow = build_flow(spec);
+    whiten_latent(*flow, *dequantized(splits_.train->in_order(1000), noisy_, 5));
+    return flow;
   }
   int64_t features() const { return static_cast<int64_t>(splits_.columns.size()); }
   const Dataset& train() const { return *splits_.train; }
@@ -132,13 +136,13 @@ Json denoising(double sigma) { return objective("denoising_score_matching", {{"s
 int main(int argc, char** argv) {
   at::set_num_threads(1);
   const std::string file = argc > 1 ? argv[1] : "ebflow_mnist.dat";
-  const double seconds = argc > 2 ? std::atof(argv[2]) : 400;
+  const double seconds = argc > 2 ? std::atof(argv[2]) : 60;
   const Task task(testing::data_file("mnist"));
   const std::vector<Method> methods{
-      {"maximum_likelihood", {objective("maximum_likelihood")}, 3e-4},
+      {"maximum_likelihood", {objective("maximum_likelihood")}, 1e-3},
       {"sliced_score_matching", {objective("sliced_score_matching")}, 3e-4},
-      {"denoising_score_matching", {denoising(0.7), denoising(0.4)}, 3e-4},
-      {"finite_difference_score_matching", {objective("finite_difference_score_matching", {{"xi", 1.0}})}, 3e-4},
+      {"denoising_score_matching", {denoising(0.5)}, 1e-4},
+      {"finite_difference_score_matching", {objective("finite_difference_score_matching", {{"xi", 1.0}})}, 3e-6},
   };
   std::FILE* out = std::fopen(file.c_str(), "w");
   if (out == nullptr) {
@@ -170,6 +174,7 @@ int main(int argc, char** argv) {
   const double best = ends["maximum_likelihood"].nats;
   for (const auto& [name, end] : ends)
     if (name != "maximum_likelihood") std::printf("%s: %.2f %% above\n", name.c_str(), 100 * (end.nats / best - 1));
+  accept.at_most("ebflow_mnist_ssm_nll_over_ml", ends["sliced_score_matching"].nats / best, 1.015);
   accept.at_most("ebflow_mnist_dsm_nll_over_ml", ends["denoising_score_matching"].nats / best, 1.015);
   return accept.exit_code();
 }
