@@ -6,7 +6,7 @@ set xlabel "CPU time of training steps, one thread (s)"
 set ylabel "negative log-likelihood of test rows (nats)"
 set grid
 set xrange [0.2:*]
-set yrange [1065:1200]
+set yrange [1030:1200]
 plot file index 0 using 1:2 with lines lw 2 title "maximum likelihood", \
      file index 1 using 1:2 with lines lw 2 title "sliced score matching", \
      file index 2 using 1:2 with lines lw 2 title "denoising score matching", \
