@@ -63,9 +63,10 @@ Command arguments_of(Wishes& wishes) {
                  "the density that an objective compares the flow with, as NAME or NAME:key=value,key=value "
                  "(diffeo inspect --targets)",
                  "NAME");
-  command.option("whiten", wishes.whiten,
-                 "before training, set the last layer, a dense_linear, so that the latent training rows have mean 0 and "
-                 "covariance 1");
+  command.option(
+      "whiten", wishes.whiten,
+      "before training, set the last layer, a dense_linear, so that the latent training rows have mean 0 and "
+      "covariance 1");
   command.option("resume", wishes.resume,
                  "go on with the run in the model file, to the same end as if it had never been stopped; "
                  "begins where there is no file yet");
