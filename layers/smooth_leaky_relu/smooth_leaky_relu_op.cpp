@@ -1,7 +1,6 @@
 #include "diffeo/layers/smooth_leaky_relu/smooth_leaky_relu_op.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sigmoid.h>
@@ -11,6 +10,7 @@
 #include <limits>
 
 #include "diffeo/layers/base/cpu_kernels.h"
+#include "diffeo/layers/base/parallel.h"
 #include "diffeo/layers/smooth_leaky_relu/smooth_leaky_relu_cpu.h"
 
 namespace diffeo::smooth_leaky_relu {
@@ -33,7 +33,7 @@ Pass<T> pass_over(const Tensor& x, double below, double bend) {
 
 template <class T>
 void run(const Pass<T>& pass, int64_t rows, void (*kernel)(const Pass<T>&, int64_t, int64_t)) {
-  at::parallel_for(0, rows, grain(pass.columns), [&](int64_t begin, int64_t end) { kernel(pass, begin, end); });
+  parallel_for(0, rows, grain(pass.columns), [&](int64_t begin, int64_t end) { kernel(pass, begin, end); });
 }
 
 Tensor rows_of(const Tensor& x) { return at::empty(x.sizes().slice(0, x.dim() - 1), x.options()); }
