@@ -3,4 +3,4 @@
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/layers/base/parallel.cpp PROPERTIES
   COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}" SKIP_PRECOMPILE_HEADERS ON)
-target_link_libraries(diffeo PRIVATE ${OpenMP_CXX_LIBRARIES})
+target_link_options(diffeo PRIVATE ${OpenMP_CXX_FLAGS})
