@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <map>
 #include <set>
 
 namespace diffeo {
@@ -13,10 +12,8 @@ void check_columns(const std::vector<Column>& columns, int64_t want, const std::
         ", but ", columns.size(), " columns were given");
 }
 
-/// The precision of a model: that of its floating-point tensors, or, where it has none, as noted when it was saved.
-torch::Dtype dtype_of(const ModelFile& model) {
-  for (const auto& [name, tensor] : model.state)
-    if (tensor.is_floating_point()) return tensor.scalar_type();
+/// The precision noted when a model was saved, for those without a floating-point tensor.
+torch::Dtype noted_dtype(const ModelFile& model) {
   const auto noted = model.metadata.is_object() ? model.metadata.value("dtype", Json()) : Json();
   return noted == "float64" ? torch::kFloat64 : torch::kFloat32;
 }
@@ -29,28 +26,6 @@ FlowPtr built(const Json& spec, const std::string& where) {
   } catch (const std::bad_alloc&) {
     throw Error(c10::str(where, ":/spec: the flow cannot be built: not enough memory"));
   }
-}
-
-/// The tensor of the file for each tensor of the flow, in its order. Throws Error unless they fit one to one.
-std::vector<Tensor> fitting(const ModelFile& model, const std::string& where, const torch::nn::Module& flow) {
-  std::map<std::string, Tensor> stored(model.state.begin(), model.state.end());
-  check(stored.size() == model.state.size(), where, ":/state: holds two tensors of one name");
-  std::vector<Tensor> values;
-  for (const auto& [name, tensor] : named_state(flow)) {
-    const auto place = where + ":/state/" + name;
-    const auto found = stored.find(name);
-    check(found != stored.end(), place, ": is missing; the spec asks for a tensor of shape ", tensor.sizes());
-    const auto& value = found->second;
-    check(value.sizes() == tensor.sizes(), place, ": expected a tensor of shape ", tensor.sizes(), ", found one of ",
-          value.sizes());
-    check(value.scalar_type() == tensor.scalar_type(), place, ": expected values of ", tensor.scalar_type(), ", found ",
-          value.scalar_type());
-    values.push_back(value);
-    stored.erase(found);
-  }
-  check(stored.empty(), where, ":/state/", stored.empty() ? "" : stored.begin()->first,
-        ": the flow of the spec has no tensor of this name");
-  return values;
 }
 
 }  // namespace
@@ -66,6 +41,50 @@ void save(const Flow& flow, const std::string& path, const std::vector<Column>& 
   model.context_columns = context_columns;
   model.metadata["dtype"] = flow.tensor_options().dtype() == torch::kFloat64 ? "float64" : "float32";
   write_model(path, model);
+}
+
+StoredState::StoredState(const ModelFile& file, std::string where)
+    : where_(std::move(where)), left_(file.state.begin(), file.state.end()) {
+  check(left_.size() == file.state.size(), where_, ":/state: holds two tensors of one name");
+}
+
+const Tensor& StoredState::find(const std::string& name, at::IntArrayRef sizes) const {
+  const auto found = left_.find(name);
+  check(found != left_.end(), where_, ":/state/", name, ": is missing; the spec asks for a tensor of shape ", sizes);
+  return found->second;
+}
+
+void StoredState::check_fit(const std::string& name, at::IntArrayRef sizes, torch::Dtype dtype) const {
+  const auto& value = find(name, sizes);
+  check(value.sizes() == sizes, where_, ":/state/", name, ": expected a tensor of shape ", sizes, ", found one of ",
+        value.sizes());
+  check(value.scalar_type() == dtype, where_, ":/state/", name, ": expected values of ", dtype, ", found ",
+        value.scalar_type());
+}
+
+void StoredState::take(torch::nn::Module& module, const std::string& prefix) {
+  for (const auto& [name, tensor] : named_state(module)) {
+    if (!tensor.is_floating_point()) continue;
+    const auto dtype = find(prefix + name, tensor.sizes()).scalar_type();
+    check(!at::isFloatingType(dtype) || dtype == torch::kFloat32 || dtype == torch::kFloat64, where_, ":/state/",
+          prefix + name, ": holds values of ", dtype, "; diffeo computes in float32 or float64");
+    if (at::isFloatingType(dtype)) module.to(dtype);
+    break;
+  }
+  const auto state = named_state(module);
+  for (const auto& [name, tensor] : state) check_fit(prefix + name, tensor.sizes(), tensor.scalar_type());
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : state) Tensor(tensor).copy_(left_.extract(prefix + name).mapped());
+}
+
+Tensor StoredState::take(const std::string& name, at::IntArrayRef sizes, torch::Dtype dtype) {
+  check_fit(name, sizes, dtype);
+  return left_.extract(name).mapped();
+}
+
+void StoredState::expect_all_taken() const {
+  check(left_.empty(), where_, ":/state/", left_.empty() ? "" : left_.begin()->first,
+        ": the spec has no tensor of this name");
 }
 
 FlowPtr load_flow(const std::string& path) { return flow_from(read_model(path), path); }
@@ -86,18 +105,14 @@ FlowPtr flow_from(const ModelFile& model, const std::string& where, Libraries li
       throw Error(c10::str(where, ": this model moves at a density from the shared library '", library,
                            "', whose code would run; diffeo sample-target plugin:library=", library, " --flow ", where,
                            " says that it may"));
-  const auto dtype = dtype_of(model);
-  check(dtype == torch::kFloat32 || dtype == torch::kFloat64, where, ":/state: holds values of ", dtype,
-        "; a flow computes in float32 or float64");
   const auto flow = built(model.spec, where);
-  flow->to(dtype);
+  flow->to(noted_dtype(model));
   flow->eval();
   check_columns(model.columns, flow->space().size(), where, "features");
   check_columns(model.context_columns, flow->context_size(), where, "context values");
-  const auto values = fitting(model, where, *flow);
-  torch::NoGradGuard no_grad;
-  const auto state = named_state(*flow);
-  for (size_t i = 0; i < state.size(); ++i) Tensor(state[i].second).copy_(values[i]);
+  StoredState state(model, where);
+  state.take(*flow);
+  state.expect_all_taken();
   return flow;
 }
 

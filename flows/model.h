@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+
 #include "diffeo/data/model_file.h"
 #include "diffeo/flows/flow.h"
 
@@ -17,6 +19,29 @@ std::vector<std::string> libraries_in(const Json& spec);
 
 /// Numbers of the columns that training dequantised.
 std::vector<int64_t> dequantized_columns(const ModelFile& model);
+
+/// The tensors of a model file on their way into modules. Names, shapes and types are checked before anything is
+/// copied; errors name file and tensor.
+class StoredState {
+ public:
+  /// `where` names the file. Throws Error if two tensors have one name.
+  StoredState(const ModelFile& file, std::string where);
+
+  /// Copies the tensors whose names are those of the module's with `prefix` in front, moving the module to their
+  /// precision, in which it computes. Throws Error for one that is missing or of another shape or type.
+  void take(torch::nn::Module& module, const std::string& prefix = "");
+  /// One tensor. Throws Error if it is missing or of another shape or type.
+  Tensor take(const std::string& name, at::IntArrayRef sizes, torch::Dtype dtype);
+  /// Throws Error that names a tensor that nothing has taken.
+  void expect_all_taken() const;
+
+ private:
+  const Tensor& find(const std::string& name, at::IntArrayRef sizes) const;
+  void check_fit(const std::string& name, at::IntArrayRef sizes, torch::Dtype dtype) const;
+
+  std::string where_;
+  std::map<std::string, Tensor> left_;
+};
 
 /// Reads the flow of a model file in the dtype it was saved in, on the CPU, in evaluation mode. Checks every name,
 /// shape and type before anything is made of them. Throws Error naming file and object.

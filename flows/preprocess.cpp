@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "diffeo/data/dequantize.h"
+#include "diffeo/data/numbers.h"
 #include "diffeo/layers/base/registry.h"
 
 namespace diffeo {
@@ -176,10 +177,6 @@ Json eight_bit_logit(const std::vector<Column>& columns, const ColumnStatistics&
           {"kinds", std::vector<std::string>(columns.size(), "logit")},
           {"lower", std::vector<double>(columns.size(), -beyond)},
           {"upper", std::vector<double>(columns.size(), values + beyond)}};
-}
-
-std::vector<double> numbers(const Tensor& tensor) {
-  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
 }
 
 Json standardize_spec(const std::string& how, const ColumnStatistics& statistics) {

@@ -131,7 +131,7 @@ TEST_F(Model, EachMismatchNamesFileTensorAndShapes) {
 
   model = file_of(*flow);
   model.state.emplace_back("layers.0.extra", torch::zeros({1}));
-  EXPECT_EQ(problem(model), "model.h5:/state/layers.0.extra: the flow of the spec has no tensor of this name");
+  EXPECT_EQ(problem(model), "model.h5:/state/layers.0.extra: the spec has no tensor of this name");
   model = file_of(*flow);
   model.state.push_back(model.state.front());
   EXPECT_EQ(problem(model), "model.h5:/state: holds two tensors of one name");

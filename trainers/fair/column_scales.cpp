@@ -11,15 +11,12 @@
 
 #include <algorithm>
 
+#include "diffeo/data/numbers.h"
+
 namespace diffeo {
 namespace {
 
 constexpr int64_t most_knots = 257;
-
-std::vector<double> numbers(const Tensor& values) {
-  const auto flat = values.to(torch::kCPU, torch::kDouble).contiguous();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
-}
 
 Tensor doubles(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 

@@ -5,7 +5,6 @@
 #include <ATen/ops/multinomial.h>
 
 #include <algorithm>
-#include <map>
 
 #include "diffeo/layers/base/random.h"
 
@@ -14,9 +13,8 @@ namespace {
 
 constexpr int64_t rows_with_noise = 20000;  // up to so many, small tables are repeated with new noise
 constexpr int64_t most_repeats = 8;
+constexpr int64_t least_rows = 10;
 constexpr int64_t cells_at_a_time = 16384;
-
-using State = std::map<std::string, Tensor>;
 
 std::string density_name(size_t stratum, size_t group) {
   return "density" + std::to_string(stratum) + ".group" + std::to_string(group);
@@ -25,31 +23,6 @@ std::string flow_name(size_t i) { return "gamma" + std::to_string(i); }
 
 void put_state(const torch::nn::Module& module, const std::string& prefix, ModelFile& file) {
   for (const auto& [name, tensor] : named_state(module)) file.state.emplace_back(prefix + "." + name, tensor);
-}
-
-const Tensor& tensor_in(const State& state, const std::string& name, const std::string& where) {
-  const auto found = state.find(name);
-  check(found != state.end(), where, ":/state/", name, ": is missing");
-  return found->second;
-}
-
-/// Copies the tensors of a file into a module, in their dtype.
-void take_state(torch::nn::Module& module, const std::string& prefix, const State& state, const std::string& where) {
-  const at::NoGradGuard no_grad;
-  const auto own = named_state(module);
-  for (const auto& [name, tensor] : own)
-    if (tensor.is_floating_point()) {
-      module.to(tensor_in(state, prefix + "." + name, where).scalar_type());
-      break;
-    }
-  for (const auto& [name, tensor] : named_state(module)) {
-    const auto& value = tensor_in(state, prefix + "." + name, where);
-    check(value.sizes() == tensor.sizes() && value.scalar_type() == tensor.scalar_type(), where, ":/state/", prefix,
-          ".", name, ": expected ", tensor.scalar_type(), " ", tensor.sizes(), ", found ", value.scalar_type(), " ",
-          value.sizes());
-    Tensor(tensor).copy_(value);
-  }
-  module.eval();
 }
 
 DistributionPtr density_from(const Json& spec) {
@@ -67,46 +40,53 @@ T field(const Json& spec, const char* key) {
   }
 }
 
-void take_flows(const Json& spec, const State& state, const std::string& where, FairModel& model) {
+/// Scales, densities and encoders as the spec has them, without their tensors.
+void build_flows(const Json& spec, FairModel& model) {
   model.scales.emplace(field<Json>(spec, "scales"));
   const auto specs = field<std::vector<std::vector<Json>>>(spec, "densities");
   if (specs.size() != labels_of(model.criterion).size())
     throw SpecError("densities", "there are not as many as labels of the criterion");
-  for (size_t stratum = 0; stratum < specs.size(); ++stratum) {
+  for (const auto& stratum : specs) {
     model.densities.emplace_back();
-    if (static_cast<int64_t>(specs[stratum].size()) != model.groups)
+    if (static_cast<int64_t>(stratum.size()) != model.groups)
       throw SpecError("densities", c10::str("expected one for each of ", model.groups, " groups"));
-    for (size_t group = 0; group < specs[stratum].size(); ++group) {
-      const auto density = within("densities", [&] { return density_from(specs[stratum][group]); });
+    for (const auto& one : stratum) {
+      const auto density = within("densities", [&] { return density_from(one); });
       if (density->space().size() != model.scales->features())
         throw SpecError("densities", c10::str("expected densities of ", model.scales->features(), " features"));
-      take_state(*density, density_name(stratum, group), state, where);
       model.densities.back().push_back(density);
     }
   }
+  if (model.gammas.empty()) return;
   const auto flow_spec = field<Json>(spec, "flow");
   for (size_t i = 0; i < model.gammas.size(); ++i) {
     const auto flow = within("flow", [&] { return std::make_shared<FairFlow>(read<FairFlow::Options>(flow_spec)); });
     if (flow->features() != model.scales->features() || flow->groups() != model.groups)
       throw SpecError("flow", "features or groups are not those of scales and densities");
-    take_state(*flow, flow_name(i), state, where);
     model.flows.push_back(flow);
   }
 }
 
-void take_matching(const Json& spec, const State& state, const std::string& where, FairModel& model) {
-  model.cells.emplace(field<Json>(spec, "cells"));
+void take_flows(StoredState& state, FairModel& model) {
+  const auto take = [&](Module& module, const std::string& name) {
+    state.take(module, name + ".");
+    module.eval();
+  };
+  for (size_t stratum = 0; stratum < model.densities.size(); ++stratum)
+    for (size_t group = 0; group < model.densities[stratum].size(); ++group)
+      take(*model.densities[stratum][group], density_name(stratum, group));
+  for (size_t i = 0; i < model.flows.size(); ++i) take(*model.flows[i], flow_name(i));
+}
+
+void take_matching(StoredState& state, const std::string& where, FairModel& model) {
   const auto count = model.cells->count();
   auto& matching = model.matching;
-  matching.p0 = tensor_in(state, "p0", where), matching.p1 = tensor_in(state, "p1", where);
-  matching.keep = tensor_in(state, "keep", where), matching.mix = tensor_in(state, "mix", where);
-  for (const auto& p : {matching.p0, matching.p1})
-    check(p.dim() == 1 && p.size(0) == count && p.scalar_type() == at::kDouble, where, ":/state: expected ", count,
-          " probabilities in float64, found ", p.scalar_type(), " ", p.sizes());
-  for (const auto& map : {matching.keep, matching.mix})
-    check(map.dim() == 1 && map.size(0) == count && map.scalar_type() == at::kLong && map.min().item<int64_t>() >= 0 &&
-              map.max().item<int64_t>() < count,
-          where, ":/state: expected a permutation of ", count, " cells");
+  matching.p0 = state.take("p0", {count}, at::kDouble), matching.p1 = state.take("p1", {count}, at::kDouble);
+  for (const auto& [name, map] : {std::pair("keep", &matching.keep), std::pair("mix", &matching.mix)}) {
+    *map = state.take(name, {count}, at::kLong);
+    check(std::get<0>(map->sort()).equal(at::arange(count, at::kLong)), where, ":/state/", name,
+          ": expected a permutation of ", count, " cells");
+  }
 }
 
 }  // namespace
@@ -167,6 +147,10 @@ void fit_densities(FairModel& model, const FairSplits& rows, const DensityOption
   for (const auto label : labels_of(model.criterion)) {
     model.densities.emplace_back();
     for (int64_t group = 0; group < model.groups; ++group) {
+      const auto given = rows.train.of(group, label).size();
+      check(given >= least_rows, "density of group ", group, label < 0 ? "" : c10::str(" and label ", label),
+            ": needs at least ", least_rows, " training rows, got ", given,
+            "; put small groups together, or leave them out");
       const auto points = [&](const FairRows& some) {
         const auto own = some.size() > 0 ? some.of(group, label) : rows.train.of(group, label);
         const auto times = std::clamp<int64_t>(rows_with_noise / own.size(), 1, most_repeats);
@@ -179,7 +163,7 @@ void fit_densities(FairModel& model, const FairSplits& rows, const DensityOption
       const auto density =
           within(c10::str("density of group ", group), [&] { return fit_density(train, valid, options, seed); });
       auto report = assess_density(*density, train, valid, held_out, seed);
-      report.group = group, report.label = label, report.rows = rows.train.of(group, label).size();
+      report.group = group, report.label = label, report.rows = given;
       model.reports.push_back(report);
       model.densities.back().push_back(density);
     }
@@ -257,28 +241,34 @@ FairModel fair_model_from(const ModelFile& file, const std::string& where) {
   check(file.spec.is_object() && file.spec.value("type", Json()) == "fair", where,
         ": is no model of diffeo fair train (its spec is of type ",
         file.spec.is_object() ? file.spec.value("type", Json()).dump() : file.spec.dump(), ")");
-  const State state(file.state.begin(), file.state.end());
-  return within(where + ":/spec", [&] {
-    FairModel model;
-    model.method = field<std::string>(file.spec, "method");
-    check_choice("method", model.method, {"flow", "matching"});
-    model.criterion = field<std::string>(file.spec, "criterion");
-    labels_of(model.criterion);
-    model.groups = field<int64_t>(file.spec, "groups");
-    model.gammas = field<std::vector<double>>(file.spec, "gammas");
+  auto model = within(where + ":/spec", [&] {
+    FairModel built;
+    built.method = field<std::string>(file.spec, "method");
+    check_choice("method", built.method, {"flow", "matching"});
+    built.criterion = field<std::string>(file.spec, "criterion");
+    labels_of(built.criterion);
+    built.groups = field<int64_t>(file.spec, "groups");
+    built.gammas = field<std::vector<double>>(file.spec, "gammas");
     for (const auto& report : field<std::vector<Json>>(file.spec, "reports"))
-      model.reports.push_back({.label = field<int64_t>(report, "label"),
+      built.reports.push_back({.label = field<int64_t>(report, "label"),
                                .group = field<int64_t>(report, "group"),
                                .rows = field<int64_t>(report, "rows"),
                                .train = field<double>(report, "train"),
                                .valid = field<double>(report, "valid"),
                                .distance = field<double>(report, "distance")});
-    if (model.method == "matching")
-      take_matching(file.spec, state, where, model);
+    if (built.method == "matching")
+      built.cells.emplace(field<Json>(file.spec, "cells"));
     else
-      take_flows(file.spec, state, where, model);
-    return model;
+      build_flows(file.spec, built);
+    return built;
   });
+  StoredState state(file, where);
+  if (model.method == "matching")
+    take_matching(state, where, model);
+  else
+    take_flows(state, model);
+  state.expect_all_taken();
+  return model;
 }
 
 }  // namespace diffeo

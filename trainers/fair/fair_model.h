@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "diffeo/data/splits.h"
+#include "diffeo/flows/model.h"
 #include "diffeo/trainers/fair/audit.h"
 #include "diffeo/trainers/fair/fair_fit.h"
 

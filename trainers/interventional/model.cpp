@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <map>
 
 namespace diffeo {
 namespace {
@@ -161,23 +160,10 @@ InterventionalModelPtr interventional_from(const ModelFile& file, const std::str
         ": is no model of `diffeo intervene train`");
   const auto model = within(
       where + ":/spec", [&] { return std::make_shared<InterventionalModel>(read<InterventionalOptions>(file.spec)); });
-  const bool precise = file.metadata.is_object() && file.metadata.value("dtype", Json()) == "float64";
-  model->to(precise ? torch::kFloat64 : torch::kFloat32);
+  StoredState state(file, where);
+  state.take(*model);
+  state.expect_all_taken();
   model->eval();
-  std::map<std::string, Tensor> stored(file.state.begin(), file.state.end());
-  const auto state = named_state(*model);
-  for (const auto& [name, tensor] : state) {
-    const auto place = where + ":/state/" + name;
-    const auto found = stored.find(name);
-    check(found != stored.end(), place, ": is missing; the spec asks for a tensor of shape ", tensor.sizes());
-    check(found->second.sizes() == tensor.sizes() && found->second.scalar_type() == tensor.scalar_type(), place,
-          ": expected ", tensor.scalar_type(), " of shape ", tensor.sizes(), ", found ", found->second.scalar_type(),
-          " of shape ", found->second.sizes());
-  }
-  check(stored.size() == state.size(), where, ":/state: holds ", stored.size(), " tensors; the spec asks for ",
-        state.size());
-  torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : state) Tensor(tensor).copy_(stored.at(name));
   return model;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "diffeo/data/model_file.h"
+#include "diffeo/flows/model.h"
 #include "diffeo/trainers/interventional/correction.h"
 
 namespace diffeo {

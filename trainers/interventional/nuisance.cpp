@@ -4,13 +4,10 @@
 
 #include "diffeo/layers/base/ranges.h"
 
+#include "diffeo/data/numbers.h"
+
 namespace diffeo {
 namespace {
-
-std::vector<double> numbers(const Tensor& values) {
-  const auto plain = values.to(torch::kCPU, torch::kFloat64).contiguous();
-  return {plain.data_ptr<double>(), plain.data_ptr<double>() + plain.numel()};
-}
 
 std::vector<double> deviations(const Tensor& values) {
   auto scale = numbers(values.to(torch::kFloat64).std(0, /*unbiased=*/false));
