@@ -37,8 +37,7 @@ std::string percent(double value) { return std::isnan(value) ? "-" : number(100 
 void print(const std::vector<Line>& lines, double confidence) {
   Columns table("rrrrrrrrrrr");
   const auto upper = "up to (" + number(100 * confidence, 4) + " %)";
-  table.row(
-      {"gamma", "label", "bound", upper, "+ densities", "adversary", "on draws", "task", "own head", "parity gap"});
+  table.row({"gamma", "label", "bound", upper, "+ densities", "adversary", "on draws", "task", "own head", "gap"});
   for (const auto& line : lines) {
     const auto& rows = line.best(line.stratum->on_rows);
     table.row({number(line.gamma, 4), line.stratum->label < 0 ? "all" : std::to_string(line.stratum->label),
@@ -46,13 +45,14 @@ void print(const std::vector<Line>& lines, double confidence) {
                percent(std::min(1.0, line.stratum->certificate.upper() + line.error)),
                percent(rows.accuracy) + " +- " + number(100 * rows.deviation, 2),
                percent(line.best(line.stratum->on_draws).accuracy), percent(line.audit->task_accuracy),
-               percent(line.audit->head_accuracy), percent(line.audit->parity_gap)});
+               percent(line.audit->head_accuracy), percent(line.stratum->gap)});
   }
   std::cout << "balanced accuracy of adversaries that guess the group, and accuracy of the task, in %\n";
   table.print();
   std::cout
       << "bound: of every adversary if the densities are right; + densities: with how far a classifier tells them\n"
-         "from held-out rows, a lower limit of their error; adversary: the better of two networks on test rows\n";
+         "from held-out rows, a lower limit of their error; adversary: the better of two networks on test rows\n"
+         "gap: largest difference between groups in how often the task's classifier says 1, among rows of the label\n";
 }
 
 void write_csv(const std::string& file, const std::vector<Line>& lines) {
@@ -65,7 +65,7 @@ void write_csv(const std::string& file, const std::vector<Line>& lines) {
       std::replace(name.begin(), name.end(), ' ', '_');
       out << name << ',' << name << "_deviation,";
     }
-  out << "task_accuracy,task_deviation,head_accuracy,parity_gap\n";
+  out << "task_accuracy,task_deviation,head_accuracy,gap\n";
   const auto text = [](double value) {
     char digits[32];
     std::snprintf(digits, sizeof digits, "%.8g", value);
@@ -80,7 +80,7 @@ void write_csv(const std::string& file, const std::vector<Line>& lines) {
     for (const auto* scores : {&line.stratum->on_rows, &line.stratum->on_draws})
       for (const auto& score : *scores) out << ',' << text(score.accuracy) << ',' << text(score.deviation);
     for (const double value :
-         {line.audit->task_accuracy, line.audit->task_deviation, line.audit->head_accuracy, line.audit->parity_gap})
+         {line.audit->task_accuracy, line.audit->task_deviation, line.audit->head_accuracy, line.stratum->gap})
       out << ',' << text(value);
     out << '\n';
   }

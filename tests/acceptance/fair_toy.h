@@ -78,11 +78,12 @@ inline void examine_toy(ToyResult& result, ToyLabel label, uint64_t seed) {
   model.to(torch::kFloat32);
 }
 
-inline ToyResult run_toy(double gamma, ToyLabel label, uint64_t seed) {
+inline ToyResult run_toy(const FairTraining& training, ToyLabel label) {
+  const uint64_t seed = training.fit.seed;
   torch::manual_seed(seed);
   const auto train = toy_rows(100000, label), valid = toy_rows(2000, label);
   ToyResult result;
-  result.fitted = fit_fair(train, valid, {{toy_density(0), toy_density(1)}}, toy_training(gamma, seed));
+  result.fitted = fit_fair(train, valid, {{toy_density(0), toy_density(1)}}, training);
   examine_toy(result, label, seed);
   return result;
 }

@@ -2,7 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <fstream>
+#include <map>
+#include <sstream>
+
 #include "cli/program.h"
+#include "diffeo/data/model_file.h"
 #include "diffeo/data/table.h"
 
 namespace diffeo::testing {
@@ -47,6 +52,26 @@ class FairProgram : public ::testing::Test {
     EXPECT_EQ(folder.files(), before) << "something was written";
   }
 
+  /// The lines of a CSV file by the names of its columns. Empty fields are left out; `all` is -1.
+  std::vector<std::map<std::string, double>> csv(const std::string& file) const {
+    std::ifstream stream(folder.path(file));
+    std::vector<std::string> names;
+    std::vector<std::map<std::string, double>> table;
+    for (std::string line; std::getline(stream, line);) {
+      std::vector<std::string> fields;
+      std::stringstream split(line);
+      for (std::string field; std::getline(split, field, ',');) fields.push_back(field);
+      if (names.empty()) {
+        names = fields;
+        continue;
+      }
+      table.emplace_back();
+      for (size_t i = 0; i < fields.size(); ++i)
+        if (!fields[i].empty()) table.back()[names.at(i)] = fields[i] == "all" ? -1 : std::stod(fields[i]);
+    }
+    return table;
+  }
+
   const Folder folder;
   Tensor x, group, label;
   const std::string of_data = " --x /x --sensitive /sensitive --label /label -o fair.h5 --steps 20 --density-steps 20 ";
@@ -65,7 +90,9 @@ TEST_F(FairProgram, TrainsCertifiesAndEncodes) {
   EXPECT_EQ(z.values.size(0), 240);
   EXPECT_EQ(z.values.size(1), 3);
   const auto inspected = folder.run("inspect fair.h5");
-  EXPECT_EQ(lines(inspected.errors), inspected.code == 0 ? 0u : 1u) << ::testing::PrintToString(inspected);
+  EXPECT_EQ(inspected.code, 0) << ::testing::PrintToString(inspected);
+  for (const auto* word : {"fair", "demographic_parity", "gammas"})
+    EXPECT_NE(inspected.output.find(word), std::string::npos) << "'" << word << "' is not in: " << inspected.output;
   expect_refused("fair encode fair.h5 good.h5 -o other.h5", {"--gamma", "several trade-offs"});
   expect_refused("fair encode fair.h5 good.h5 --gamma 0.3 -o other.h5", {"no model of gamma 0.3"});
   // The same seed gives the same model.
@@ -76,13 +103,73 @@ TEST_F(FairProgram, TrainsCertifiesAndEncodes) {
   EXPECT_TRUE(read_table({folder.path("again.h5"), "/train/x", {}}, torch::kFloat32).values.equal(z.values));
 }
 
+/// The cells of one column are its quarters. Group 1 is 2 units above group 0 in it, so that matching by rank has work.
 TEST_F(FairProgram, MatchesCells) {
-  const auto trained = folder.run("fair train good.h5" + of_data + "--method matching --cell-steps 40 --gamma 0,1");
+  const auto trained =
+      folder.run("fair train good.h5" + of_data + "--columns a --method matching --cell-steps 300 --gamma 0,1");
   ASSERT_EQ(trained.code, 0) << ::testing::PrintToString(trained);
-  const auto certified = folder.run("fair certify fair.h5 good.h5 --samples 500 --adversary-steps 50");
+  EXPECT_NE(trained.output.find("cells     4 combinations of the values of 1 columns"), std::string::npos)
+      << trained.output;
+  const auto certified = folder.run("fair certify fair.h5 good.h5 --samples 500 --adversary-steps 50 --csv cells.csv");
   ASSERT_EQ(certified.code, 0) << ::testing::PrintToString(certified);
+  const auto table = csv("cells.csv");
+  ASSERT_EQ(table.size(), 2u);
+  // Matched over all cells the groups are told worst, and the bound on cells leaves no room for chance.
+  EXPECT_LE(table[1].at("bound"), table[0].at("bound") + 1e-9);
+  for (const auto& line : table) {
+    EXPECT_GE(line.at("bound"), 0.5);
+    EXPECT_LE(line.at("bound"), 1);
+    EXPECT_EQ(line.at("clopper_pearson"), line.at("bound"));
+  }
   const auto encoded = folder.run("fair encode fair.h5 good.h5 --gamma 1 -o encoded.h5");
   ASSERT_EQ(encoded.code, 0) << ::testing::PrintToString(encoded);
+  const auto z = read_table({folder.path("encoded.h5"), "/train/x", {}}, torch::kFloat32).values;
+  ASSERT_EQ(z.sizes(), at::IntArrayRef({240, 4}));
+  EXPECT_TRUE(z.sum(1).eq(1).all().item<bool>()) << "one cell each";
+  const auto groups = read_table({folder.path("encoded.h5"), "/train/sensitive", {}}, torch::kFloat32).values.flatten();
+  // With gamma 1 the map is a permutation of the cells, and it moves the group's rows whole: the counts of group 0
+  // after it are those of before in another order.
+  ASSERT_EQ(folder.run("fair encode fair.h5 good.h5 --gamma 0 -o kept.h5").code, 0);
+  const auto kept = read_table({folder.path("kept.h5"), "/train/x", {}}, torch::kFloat32).values;
+  const auto counts = [&](const Tensor& cells) {
+    return std::get<0>(cells.masked_select(groups.eq(0).unsqueeze(1)).view({-1, 4}).sum(0).sort());
+  };
+  EXPECT_TRUE(counts(z).equal(counts(kept)));
+}
+
+TEST_F(FairProgram, EqualizedOddsAndThreeGroupsHaveALineForEachLabel) {
+  const auto flags = of_data + "--gamma 0.5 --components 1 ";
+  ASSERT_EQ(folder.run("fair train good.h5 --criterion equalized_odds" + flags).code, 0);
+  const auto quick = std::string(" --samples 2000 --adversary-steps 50 --csv out.csv");
+  ASSERT_EQ(folder.run("fair certify fair.h5 good.h5" + quick).code, 0);
+  const auto odds = csv("out.csv");
+  ASSERT_EQ(odds.size(), 2u);
+  EXPECT_EQ(odds[0].at("label"), 0);
+  EXPECT_EQ(odds[1].at("label"), 1);
+  EXPECT_NE(odds[0].at("gap"), odds[1].at("gap")) << "of the rows of each label";
+
+  write("three.h5", torch::arange(300).remainder(3), label);
+  ASSERT_EQ(folder.run("fair train three.h5 --overwrite" + flags).code, 0);
+  ASSERT_EQ(folder.run("fair certify fair.h5 three.h5" + quick).code, 0);
+  const auto three = csv("out.csv");
+  ASSERT_EQ(three.size(), 1u);
+  EXPECT_GE(three[0].at("bound"), 1.0 / 3 - 1e-9);
+  EXPECT_NEAR(three[0].at("delta"), std::max(0.0, (3 * three[0].at("bound") - 1) / 2), 1e-6);
+  EXPECT_EQ(three[0].count("delta_weighted"), 0u) << "it is for two groups";
+}
+
+TEST_F(FairProgram, ATensorTooManyOrTooFewIsNamed) {
+  ASSERT_EQ(folder.run("fair train good.h5 --gamma 0 --components 1" + of_data).code, 0);
+  const auto whole = read_model(folder.path("fair.h5"));
+  auto model = whole;
+  model.state.emplace_back("gamma0.encoder0.extra", torch::zeros({1}));
+  write_model(folder.path("extra.h5"), model);
+  expect_refused("fair certify extra.h5 good.h5", {"extra.h5:/state/gamma0.encoder0.extra", "no tensor of this name"});
+  model = whole;
+  const auto name = model.state.front().first;
+  model.state.erase(model.state.begin());
+  write_model(folder.path("missing.h5"), model);
+  expect_refused("fair certify missing.h5 good.h5", {"missing.h5:/state/" + name + ": is missing"});
 }
 
 TEST_F(FairProgram, BadInputIsOneLine) {
@@ -106,6 +193,7 @@ TEST_F(FairProgram, BadInputIsOneLine) {
   expect_refused(train("one_group.h5"), {"one group only"});
   expect_refused(train("gap.h5"), {"group 1 of 0 to 2 has no rows"});
   expect_refused(train("fraction.h5"), {"a row has 0.5"});
+  expect_refused(train("good.h5") + "--init-scale=-1", {"init_scale", "-1"});
   expect_refused(train("short.h5"), {"short.h5", "200 rows", "300"});
   expect_refused(train("good.h5") + "--gamma 0,1.5", {"--gamma", "[0, 1]", "1.5"});
   expect_refused(train("good.h5") + "--criterion parity", {"criterion", "demographic_parity"});

@@ -11,6 +11,7 @@
 #include "diffeo/trainers/fair/audit.h"
 #include "diffeo/trainers/fair/cells.h"
 #include "diffeo/trainers/fair/fair_fit.h"
+#include "diffeo/trainers/fair/fair_model.h"
 #include "diffeo/trainers/tail_probability.h"
 
 namespace diffeo::testing {
@@ -262,6 +263,32 @@ TEST(FairFlow, EncodersBeginAlikeAndRowsKeepTheirPlaces) {
   EXPECT_TRUE(torch::allclose(moved[4], model.encode(x[4], 1).value, 1e-5, 1e-6));
   EXPECT_TRUE(torch::allclose(moved[5], model.encode(x[5], 2).value, 1e-5, 1e-6));
   EXPECT_EQ(model.encode_rows(x.narrow(0, 0, 0), group.narrow(0, 0, 0)).size(0), 0);
+}
+
+TEST(FairModel, DensitiesOfTooFewRowsAreRefused) {
+  torch::manual_seed(seed);
+  FairModel model;
+  const auto x = torch::randn({59, 2}, torch::kFloat64);
+  const FairRows rows{x, torch::arange(59).ge(50).to(torch::kLong), torch::arange(59).remainder(2)};
+  model.scales.emplace(x, ColumnScales::Options{});
+  EXPECT_NE(problem([&] {
+              fit_densities(model, {rows, {}, {}}, {.components = 1}, seed);
+            }).find("density of group 1: needs at least 10 training rows, got 9"),
+            std::string::npos);
+}
+
+TEST(FairFlow, BeginningsDifferAsFarAsTheyAreFromTheIdentity) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(seed);
+  const auto x = torch::randn({200, 2});
+  const auto apart = [&](double init_scale) {
+    std::vector<Tensor> z;
+    for (int i = 0; i < 2; ++i) z.push_back(FairFlow({.features = 2, .init_scale = init_scale}).encode(x, 0).value);
+    return (z[0] - z[1]).square().mean().sqrt().item<double>();
+  };
+  EXPECT_LT(apart(0.1), 0.2);
+  EXPECT_GT(apart(1), 3 * apart(0.1));
+  EXPECT_NE(problem([] { FairFlow({.features = 2, .init_scale = -1}); }).find("init_scale"), std::string::npos);
 }
 
 TEST(ColumnScales, PlacesOfTiesAreShareAndOrderOfTheirValues) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/multinomial.h>
+#include <ATen/ops/ones_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -56,10 +57,17 @@ void judge_task(const FairSplits& rows, int64_t groups, uint64_t seed, Audit& au
   audit.task_accuracy = accuracy(predicted, rows.test.label);
   audit.task_deviation =
       std::sqrt(audit.task_accuracy * (1 - audit.task_accuracy) / static_cast<double>(rows.test.size()));
-  std::vector<double> shares;
-  for (int64_t a = 0; a < groups; ++a)
-    shares.push_back(predicted.masked_select(rows.test.group == a).to(torch::kDouble).mean().item<double>());
-  audit.parity_gap = *std::max_element(shares.begin(), shares.end()) - *std::min_element(shares.begin(), shares.end());
+  for (auto& stratum : audit.strata) {
+    const auto among =
+        stratum.label < 0 ? at::ones_like(rows.test.label, torch::kBool) : rows.test.label == stratum.label;
+    std::vector<double> shares;
+    for (int64_t a = 0; a < groups; ++a) {
+      const auto own = predicted.masked_select(among.logical_and(rows.test.group == a));
+      if (own.size(0) > 0) shares.push_back(own.to(torch::kDouble).mean().item<double>());
+    }
+    const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+    stratum.gap = shares.empty() ? std::nan("") : *most - *least;
+  }
 }
 
 Audit examine(FairFlow& model, const GroupDensities& densities, const std::vector<int64_t>& labels,

@@ -33,6 +33,8 @@ struct StratumAudit {
   double weighted_delta = 0;             ///< a second estimate, for two groups; else NaN
   std::vector<AdversaryScore> on_draws;  ///< on draws of the densities, for which the certificate holds
   std::vector<AdversaryScore> on_rows;   ///< on real rows, for which it holds as far as the densities are right
+  double gap = 0;  ///< largest difference between groups in the share of held-out rows that the task's classifier gives
+                   ///< the label 1; for two groups Delta bounds it, as far as the densities are right
 };
 
 struct Audit {
@@ -40,8 +42,6 @@ struct Audit {
   double task_accuracy = 0;   ///< on held-out rows, of a classifier trained on the representations
   double task_deviation = 0;  ///< standard error of it
   double head_accuracy = 0;   ///< of the classifier trained with the encoders; NaN where there is none
-  double parity_gap = 0;      ///< largest difference between groups in the share of rows that the task's classifier
-                              ///< gives the label 1
 };
 
 /// Two networks of different sizes that learn to tell the groups of rows apart, each group weighing the same, and their
@@ -49,7 +49,8 @@ struct Audit {
 std::vector<AdversaryScore> attack(const FairRows& train, const FairRows& valid, const FairRows& test, int64_t groups,
                                    int64_t steps, uint64_t seed);
 
-/// Sets accuracy of the task and the gap between groups: a classifier learns the label on representations.
+/// Sets accuracy of the task and the gap between groups in each stratum: a classifier learns the label on
+/// representations.
 void judge_task(const FairSplits& rows, int64_t groups, uint64_t seed, Audit& audit);
 
 /// Certificate, adversaries and accuracy of a model; rows are points of the model's space. `labels` are the strata of

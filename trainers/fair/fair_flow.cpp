@@ -15,7 +15,7 @@ Json coupling_of(const FairFlow::Options& options, int64_t i) {
   return {{"type", "coupling"},
           {"features", options.features},
           {"map", map},
-          {"net", {{"width", options.width}, {"depth", options.depth}}},
+          {"net", {{"width", options.width}, {"depth", options.depth}, {"init_scale", options.init_scale}}},
           {"mask", options.features == 2 ? "half" : "random"},
           {"flip", i % 2 == 1},
           {"mask_seed", options.mask_seed + i / 2}};
@@ -35,6 +35,8 @@ FairFlow::FairFlow(const Options& options) : options_(options) {
   at_least(2, "groups", options.groups);
   at_least(1, "layers", options.layers);
   check_choice("map", options.map, {"affine", "rq_spline"});
+  if (!(options.init_scale >= 0))
+    throw SpecError("init_scale", c10::str("must not be negative, got ", options.init_scale));
   Json layers = Json::array();
   for (int64_t i = 0; i < options.layers; ++i) layers.push_back(coupling_of(options, i));
   for (int64_t a = 0; a < options.groups; ++a) {

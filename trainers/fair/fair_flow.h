@@ -17,7 +17,9 @@ std::vector<int64_t> labels_of(const std::string& criterion);  ///< {-1} (all ro
 ///
 ///   z = f_a(x),   log p_Za(z) = log p_a(f_a^-1(z)) + log|det d f_a^-1(z) / dz|
 ///
-/// The encoders are couplings with the same masks and begin with the same weights.
+/// The encoders are couplings with the same masks and begin with the same weights. With a small `init_scale` all
+/// beginnings are about the identity, and restarts are alike; with 1, as published, each begins somewhere else.
+///
 /// Balunovic, Ruoss and Vechev, "Fair normalizing flows", 2022, https://arxiv.org/abs/2106.05937, section 4.
 class FairFlow : public Module {
  public:
@@ -29,6 +31,7 @@ class FairFlow : public Module {
     int64_t depth = 2;
     std::string map = "affine";
     double cap = 1;
+    double init_scale = 0.1;
     int64_t classifier_width = 100;
     int64_t classifier_depth = 1;
     int64_t mask_seed = 0;
@@ -41,6 +44,9 @@ class FairFlow : public Module {
                         optional("depth", &O::depth, "hidden layers of the couplings"),
                         optional("map", &O::map, "univariate map of the couplings: affine or rq_spline"),
                         optional("cap", &O::cap, "bound on the log scale of an affine coupling"),
+                        optional("init_scale", &O::init_scale,
+                                 "of the couplings' last weights: the larger, the farther from the identity, and from "
+                                 "other restarts, training begins"),
                         optional("classifier_width", &O::classifier_width, "units in each hidden layer"),
                         optional("classifier_depth", &O::classifier_depth, "hidden layers of the classifier"),
                         optional("mask_seed", &O::mask_seed, "seed of the masks, which all encoders share")};

@@ -8,7 +8,7 @@ int main() {
   Acceptance accept;
   for (uint64_t seed : {0, 1, 2}) {
     const auto name = [&](const char* claim) { return claim + std::string("_seed") + std::to_string(seed); };
-    const auto fair = run_toy(0.1, easy_label, seed), open = run_toy(0, easy_label, seed);
+    const auto fair = run_toy(toy_training(0.1, seed), easy_label), open = run_toy(toy_training(0, seed), easy_label);
     accept.at_most(name("fair_easy_delta"), fair.certificate.delta(), 0.06);
     accept.at_least(name("fair_easy_task_accuracy"), fair.task, 0.98);
     accept.at_most(name("fair_easy_adversary_over_bound"), fair.adversary - fair.certificate.accuracy, 0.015);
