@@ -16,6 +16,7 @@ struct Wishes {
   std::vector<int64_t> of, against;
   std::vector<double> quantiles{0.1, 0.25, 0.5, 0.75, 0.9};
   double threshold = 0, confidence = 0.95;
+  int64_t bootstrap = 0;
   StudyOptions data;
 };
 
@@ -25,12 +26,6 @@ int64_t place_of(const InterventionalModel& model, const char* option, const std
   check(given.size() <= 1, option, ": expected one value of the treatment, got ", given.size());
   if (given.empty()) return otherwise;
   return within(option, [&] { return model.place_of(given.front()); });
-}
-
-/// The half width of an interval in standard errors.
-double half_width(double confidence) {
-  check(confidence > 0 && confidence < 1, "--confidence: expected a number between 0 and 1, got ", confidence);
-  return std::sqrt(2.0) * torch::tensor(confidence, torch::kFloat64).erfinv().item<double>();
 }
 
 /// Where the rows lie: what the user says, else as in training.
@@ -48,19 +43,24 @@ StudyOptions data_of(const Command& command, const Wishes& wishes, const ModelFi
   return data;
 }
 
-void write_csv(const std::string& path, const std::vector<Effect>& effects, double width) {
+void write_csv(const std::string& path, const std::vector<Effect>& effects, double confidence) {
   std::ofstream stream(path);
   stream.precision(10);
   stream << "effect,densities,one_step,standard_error,lower,upper\n";
-  for (const auto& effect : effects)
+  for (const auto& effect : effects) {
+    const auto [lower, upper] = effect.interval(confidence);
     stream << '"' << effect.name << "\"," << effect.density << ',' << effect.one_step << ',' << effect.standard_error
-           << ',' << effect.lower(width) << ',' << effect.upper(width) << '\n';
+           << ',' << lower << ',' << upper << '\n';
+  }
   check(static_cast<bool>(stream.flush()), path, ": cannot write");
 }
 
 int run(const Command& command, const Wishes& wishes) {
   if (!wishes.output.empty()) check_writable(wishes.output);
-  const double width = half_width(wishes.confidence);
+  check(wishes.confidence > 0 && wishes.confidence < 1, "--confidence: expected a number between 0 and 1, got ",
+        wishes.confidence);
+  check(wishes.bootstrap == 0 || wishes.bootstrap >= 2, "--bootstrap: expected at least 2 draws, or 0 for none, got ",
+        wishes.bootstrap);
   const auto stored = read_intervention(wishes.model);
   auto& model = *stored.model;
   const auto dtype = c10::typeMetaToScalarType(model.tensor_options().dtype());
@@ -80,7 +80,8 @@ int run(const Command& command, const Wishes& wishes) {
   study = {study.covariates.to(command.device()), study.treatment.to(command.device()),
            study.outcome.to(command.device())};
 
-  const Effects effects(model, study, column);
+  Effects effects(model, study, column);
+  if (wishes.bootstrap > 0) effects.bootstrap(wishes.bootstrap, command.common().seed);
   std::vector<Effect> all{effects.average(a, b)};
   for (const auto level : wishes.quantiles) all.push_back(effects.quantile(level, a, b));
   all.push_back(effects.benefit_lower(wishes.threshold, a, b));
@@ -93,14 +94,19 @@ int run(const Command& command, const Wishes& wishes) {
                                             : ", those of training (no cross-fitting)")
             << "\nbenefit: P(difference > " << number(wishes.threshold)
             << "), which the data bound and do not decide\n";
+  if (wishes.bootstrap > 0)
+    std::cout << "errors and intervals from " << grouped(wishes.bootstrap)
+              << " bootstrap draws of the rows, with the nuisances as they are\n";
   Columns table("lrrrr");
   table.row({"effect", "densities", "one-step", "std. error", c10::str(100 * wishes.confidence, " % interval")});
-  for (const auto& effect : all)
+  for (const auto& effect : all) {
+    const auto [lower, upper] = effect.interval(wishes.confidence);
     table.row({effect.name, number(effect.density), number(effect.one_step), number(effect.standard_error, 3),
-               number(effect.lower(width)) + " to " + number(effect.upper(width))});
+               number(lower) + " to " + number(upper)});
+  }
   table.print();
   if (wishes.output.empty()) return fine;
-  write_csv(wishes.output, all, width);
+  write_csv(wishes.output, all, wishes.confidence);
   std::cout << wishes.output << '\n';
   return fine;
 }
@@ -114,6 +120,7 @@ int intervene_effects(const Arguments& arguments) {
       "MODEL.h5 DATA.h5 [--of A --against B] [-o EFFECTS.csv]",
       {"diffeo intervene effects model.h5 ihdp.h5",
        "diffeo intervene effects model.h5 ihdp.h5 --quantiles 0.05,0.5,0.95 --threshold 2 -o effects.csv",
+       "diffeo intervene effects model.h5 ihdp.h5 --bootstrap 1000",
        "diffeo intervene effects model.h5 trial.h5 --of 2 --against 0 --confidence 0.9    # of several treatments"});
   command.argument("model", wishes.model, "model file of diffeo intervene train");
   command.argument("data", wishes.data.file, "HDF5 file with the rows that standard errors come from");
@@ -123,6 +130,8 @@ int intervene_effects(const Arguments& arguments) {
   command.option("quantiles", wishes.quantiles, "levels of the quantile effects");
   command.option("threshold", wishes.threshold, "a difference above this is a benefit");
   command.option("confidence", wishes.confidence, "of the intervals");
+  command.option("bootstrap", wishes.bootstrap,
+                 "draws of a bootstrap of the rows that errors and intervals come from; 0: influence functions");
   command.option("output,o", wishes.output, "CSV file to write", "FILE");
   command.options("data (default: as in training)", wishes.data, {"file"});
   if (!command.parse(arguments)) return fine;

@@ -179,12 +179,13 @@ void print_study(const Wishes& wishes, const NamedStudy& named) {
 /// Tells of overlap and means, and returns it for the model file.
 Json print_result(InterventionalModel& model, const NamedStudy& named) {
   const auto clip = model.options().quadrature.clip;
-  const auto propensity = model.predict(named.study).propensity;
+  const auto predictions = model.predict(named.study);
+  const auto& propensity = predictions.propensity;
   const auto trimmed = trimmed_share(propensity, named.study.treatment, clip);
   Json overlap = Json::array();
   Columns table("rrrrrr");
   table.row({"treatment", "rows", "propensity", "trimmed", "mean", "one-step mean"});
-  const Effects effects(model, named.study);
+  const Effects effects(model.targets(), predictions, named.study, clip);
   for (int64_t a = 0; a < model.treatments(); ++a) {
     const auto given = propensity.index({named.study.treatment.eq(a), a});
     const double least = given.min().item<double>(), most = given.max().item<double>(),

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include "cli/program.h"
 #include "diffeo/data/table.h"
@@ -17,6 +18,21 @@ void add(TableWriter& writer, const std::string& object, const Tensor& rows, con
   for (const auto& name : names) columns.push_back({.name = name, .unit = "", .discrete = false});
   writer.begin(object, columns, torch::kFloat32, rows.dim() == 1);
   writer.append(rows);
+}
+
+/// One-step estimates and standard errors of a CSV file of effects, whose names hold no comma but in quotes.
+std::vector<std::pair<double, double>> effects_in(const std::string& path) {
+  std::ifstream stream(path);
+  std::vector<std::pair<double, double>> found;
+  std::string line;
+  std::getline(stream, line);
+  while (std::getline(stream, line)) {
+    std::stringstream rest(line.substr(line.rfind('"') + 2));
+    std::vector<double> values;
+    for (std::string field; std::getline(rest, field, ',');) values.push_back(std::stod(field));
+    found.emplace_back(values.at(1), values.at(2));
+  }
+  return found;
 }
 
 class Intervene : public ::testing::Test {
@@ -91,6 +107,16 @@ TEST_F(Intervene, FromRowsToEffects) {
   EXPECT_NE(effects.output.find("each judged by nuisances that did not see it"), std::string::npos) << effects.output;
   std::ifstream stream(folder.path("effects.csv"));
   EXPECT_EQ(lines(std::string(std::istreambuf_iterator<char>(stream), {})), 5u);
+  const auto resampled = folder.run("intervene effects model.h5 study.h5 -o drawn.csv --quantiles 0.5 --bootstrap 50");
+  ASSERT_EQ(resampled.code, 0) << ::testing::PrintToString(resampled);
+  EXPECT_NE(resampled.output.find("50 bootstrap draws"), std::string::npos) << resampled.output;
+  // The estimates are the same, the errors are near.
+  const auto of = [&](const char* file) { return effects_in(folder.path(file)); };
+  const auto by_influence = of("effects.csv"), by_bootstrap = of("drawn.csv");
+  ASSERT_EQ(by_bootstrap.size(), 4u);
+  EXPECT_EQ(by_bootstrap[0].first, by_influence[0].first);
+  EXPECT_NE(by_bootstrap[0].second, by_influence[0].second);
+  EXPECT_NEAR(by_bootstrap[0].second / by_influence[0].second, 1, 0.5);
   const auto others = folder.run("intervene effects model.h5 study.h5 --splits valid");
   EXPECT_NE(others.output.find("not those of training"), std::string::npos) << others.output;
 
@@ -105,6 +131,7 @@ TEST_F(Intervene, FromRowsToEffects) {
   expect_refused("sample model.h5 -o s.h5", {"--do", "one value"});
   expect_refused("effects model.h5 study.h5 --of 1 --against 1", {"same treatment"});
   expect_refused("effects model.h5 study.h5 --quantiles 0.5,1.5", {"1.5"});
+  expect_refused("effects model.h5 study.h5 --bootstrap 1", {"--bootstrap", "at least 2"});
   expect_refused("effects model.h5 study.h5 --column height", {"height", "pressure"});
   expect_refused("density flow.h5", {"flow.h5", "no model of `diffeo intervene train`"});
 }

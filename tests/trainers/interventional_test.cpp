@@ -459,5 +459,67 @@ TEST_F(Interventional, EffectsOfKnownDensities) {
   EXPECT_ERROR(effects.quantile(1, 1, 0), "between 0 and 1");
 }
 
+TEST_F(Interventional, BootstrapMeansAreWeightedMeansWithTheSameWeightsForAll) {
+  const auto scores = torch::randn({5000, 3}, f64);
+  const MultiplierBootstrap bootstrap(400, seed);
+  const auto means = bootstrap.means(scores);
+  ASSERT_EQ(means.sizes(), at::IntArrayRef({401, 3}));
+  EXPECT_TRUE(means[0].allclose(scores.mean(0)));
+  EXPECT_TRUE(bootstrap.means(torch::ones({5000, 1}, f64)).allclose(torch::ones({401, 1}, f64))) << "weights sum to 1";
+  // A linear map of the scores is one of the means: the weights are the same.
+  const auto mixed = bootstrap.means(scores.matmul(torch::tensor({{2.0}, {0.0}, {-1.0}}, f64)));
+  EXPECT_TRUE(mixed.squeeze(1).allclose(2 * means.select(1, 0) - means.select(1, 2)));
+  EXPECT_NEAR(means.slice(0, 1).select(1, 0).std().item<double>() * std::sqrt(5000.0), 1, 4 / std::sqrt(800.0));
+  EXPECT_ERROR(MultiplierBootstrap(1, seed), "at least 2");
+}
+
+TEST_F(Interventional, DistributionFunctionsAreReadBothWays) {
+  const auto points = torch::tensor({-1.0, 0.0, 2.0, 3.0}, f64);
+  // The second goes down between 0 and 2, which increasing() makes 0.4 on both.
+  const DistributionFunctions two(points, torch::tensor({{0.0, 0.5, 0.75, 1.0}, {-0.1, 0.5, 0.3, 1.2}}, f64));
+  EXPECT_TRUE(two.at(torch::tensor({-5.0, -0.5, 1.0, 7.0}, f64))
+                  .allclose(torch::tensor({{0.0, 0.25, 0.625, 1.0}, {0.0, 0.2, 0.4, 1.0}}, f64)));
+  EXPECT_TRUE(two.quantile(0.625).allclose(torch::tensor({1.0, 2.375}, f64)));
+  EXPECT_TRUE(two.quantile(0.999).allclose(torch::tensor({2.996, 2.0 + 0.599 / 0.6}, f64)));
+  EXPECT_ERROR(DistributionFunctions(points, torch::zeros({2, 3}, f64)), "(R, Q)");
+}
+
+/// Intervals of 90 % hold the truth in about as many studies, by influence functions and by the bootstrap, with a
+/// treatment that depends on the covariate.
+TEST_F(Interventional, IntervalsHoldTheTruthAsOftenAsTheySay) {
+  constexpr int studies = 200;
+  const double deviation = std::sqrt(1.49);
+  const std::vector<FlowPtr> targets{normal_flow("affine", 0, deviation), normal_flow("affine", 1, deviation)};
+  // P(Y[1] - Y[0] > 0) is at least 2 Phi(1 / (2 deviation)) - 1.
+  const double least = std::erf(0.5 / deviation / std::sqrt(2.0));
+  const std::vector<std::pair<std::string, double>> truths{
+      {"average", 1}, {"quantile 0.25", 1}, {"quantile 0.9", 1}, {"benefit", least}};
+  std::map<std::string, int> by_influence, by_bootstrap;
+  for (int i = 0; i < studies; ++i) {
+    const Simulated one(500, 200);
+    Effects effects(targets, one.truth, one.study, 0.01);
+    const auto count = [&](std::map<std::string, int>& hits) {
+      const std::vector<Effect> found{effects.average(1, 0), effects.quantile(0.25, 1, 0), effects.quantile(0.9, 1, 0),
+                                      effects.benefit_lower(0, 1, 0)};
+      for (size_t k = 0; k < found.size(); ++k) {
+        const auto [lower, upper] = found[k].interval(0.9);
+        hits[truths[k].first] += lower <= truths[k].second && truths[k].second <= upper;
+      }
+    };
+    count(by_influence);
+    effects.bootstrap(200, seed + static_cast<uint64_t>(i));
+    count(by_bootstrap);
+  }
+  // 180 expected; 160 and 196 are 4.7 and 3.8 deviations off.
+  for (const auto& [name, truth] : truths) {
+    std::printf("of %d studies: %s %d by influence, %d by bootstrap\n", studies, name.c_str(), by_influence[name],
+                by_bootstrap[name]);
+    EXPECT_GE(by_influence[name], 160) << name;
+    EXPECT_LE(by_influence[name], 196) << name;
+    EXPECT_GE(by_bootstrap[name], 160) << name;
+    EXPECT_LE(by_bootstrap[name], 196) << name;
+  }
+}
+
 }  // namespace
 }  // namespace diffeo::testing

@@ -1,17 +1,21 @@
 #include "diffeo/trainers/interventional/effects.h"
 
+#include <ATen/ops/_unique.h>
 #include <ATen/ops/special_ndtri.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "diffeo/data/numbers.h"
 #include "diffeo/layers/base/random.h"
 
 namespace diffeo {
 namespace {
 
 constexpr int64_t values_of_a_density = 1 << 15;
+constexpr int64_t levels_of_steps = 257, values_of_steps = 129;  // where bootstrapped functions are taken
+constexpr int64_t steps_at_a_time = 32;
 constexpr uint64_t draws_seed = 0x5eed;  // effects of one model are the same each time
 
 }  // namespace
@@ -25,19 +29,55 @@ Tensor outcome_values(Flow& target, int64_t count) {
   return target.to_data(z.unsqueeze(1).to(target.tensor_options())).value;
 }
 
-Effects::Effects(InterventionalModel& model, const Study& study, int64_t column) : column_(column) {
-  check(column >= 0 && column < model.outcomes(), "effects: there is no outcome ", column, "; the model has ",
-        model.outcomes());
-  check_study(study, model.treatments());
-  targets_ = model.targets();
+Effects::Effects(InterventionalModel& model, const Study& study, int64_t column)
+    : Effects(
+          model.targets(),
+          [&] {
+            check_study(study, model.treatments());
+            const SeedGuard guard(draws_seed, study.outcome.device());
+            return model.predict(study);
+          }(),
+          study, model.options().quadrature.clip, column) {}
+
+Effects::Effects(std::vector<FlowPtr> targets, Predictions predictions, const Study& study, double clip, int64_t column)
+    : predictions_(std::move(predictions)), targets_(std::move(targets)), column_(column) {
+  check(column >= 0 && column < study.outcome.size(1), "effects: there is no outcome ", column, "; the study has ",
+        study.outcome.size(1));
+  check_study(study, static_cast<int64_t>(targets_.size()));
+  check(predictions_.propensity.size(0) == study.rows(), "effects: predictions are for ",
+        predictions_.propensity.size(0), " rows, but the study has ", study.rows());
   const SeedGuard guard(draws_seed, study.outcome.device());
-  predictions_ = model.predict(study);
-  weights_ =
-      inverse_weights(predictions_.propensity, study.treatment, model.options().quadrature.clip).to(torch::kFloat64);
+  weights_ = inverse_weights(predictions_.propensity, study.treatment, clip).to(torch::kFloat64);
   outcome_ = study.outcome.select(1, column).to(torch::kFloat64);
   for (const auto& target : targets_) {
     const auto values = outcome_values(*target, values_of_a_density).select(1, column).to(torch::kCPU, torch::kFloat64);
     drawn_.push_back(std::get<0>(values.sort()));
+  }
+}
+
+Tensor Effects::places_of_steps(int64_t a) const {
+  // Even in probability, and in value, to reach outcomes that the density hardly knows.
+  const auto level = torch::linspace(0, static_cast<double>(drawn_[a].numel() - 1), levels_of_steps, torch::kFloat64);
+  const auto by_level = drawn_[a].index_select(0, level.round().to(torch::kInt64));
+  const auto least = std::fmin(outcome_.min().item<double>(), by_level[0].item<double>()),
+             most = std::fmax(outcome_.max().item<double>(), by_level[-1].item<double>());
+  const auto by_value = torch::linspace(least - 1e-9 * std::fabs(least), most, values_of_steps, torch::kFloat64);
+  return std::get<0>(at::_unique(torch::cat({by_level, by_value})));
+}
+
+void Effects::bootstrap(int64_t draws, uint64_t seed) {
+  bootstrap_.emplace(draws, seed);
+  resampled_.clear();
+  for (size_t a = 0; a < targets_.size(); ++a) {
+    const auto treatment = static_cast<int64_t>(a);
+    const auto places = places_of_steps(treatment);
+    std::vector<Tensor> means;
+    for (const auto& some : places.split(steps_at_a_time)) {
+      std::vector<Tensor> scores;
+      for (int64_t i = 0; i < some.numel(); ++i) scores.push_back(cumulative_scores(treatment, some[i].item<double>()));
+      means.push_back(bootstrap_->means(torch::stack(scores, 1)).cpu());
+    }
+    resampled_.emplace_back(places, torch::cat(means, 1));
   }
 }
 
@@ -74,14 +114,37 @@ Tensor Effects::cumulative_scores(int64_t a, double y) const {
   return expected + weights_.select(1, a) * (outcome_.le(y).to(torch::kFloat64) - expected);
 }
 
-double Effect::lower(double width) const {
-  const double end = one_step - width * standard_error;
-  return probability ? std::clamp(end, 0.0, 1.0) : end;
+Effect::Interval Effect::interval(double confidence) const {
+  check(confidence > 0 && confidence < 1, "confidence: expected a number between 0 and 1, got ", confidence);
+  const double tail = (1 - confidence) / 2;
+  const auto between = [&](double below, double above) -> Interval {
+    if (!probability) return {one_step + below, one_step + above};
+    return {std::clamp(one_step + below, 0.0, 1.0), std::clamp(one_step + above, 0.0, 1.0)};
+  };
+  if (deviations.empty()) {
+    const double width = std::sqrt(2.0) * torch::tensor(confidence, torch::kFloat64).erfinv().item<double>();
+    return between(-width * standard_error, width * standard_error);
+  }
+  const auto quantile = [&](double level) {
+    const double place = level * static_cast<double>(deviations.size() - 1);
+    const auto left = std::min(static_cast<size_t>(place), deviations.size() - 2);
+    const double part = place - static_cast<double>(left);
+    return (1 - part) * deviations[left] + part * deviations[left + 1];
+  };
+  return between(quantile(tail), quantile(1 - tail));
 }
 
-double Effect::upper(double width) const {
-  const double end = one_step + width * standard_error;
-  return probability ? std::clamp(end, 0.0, 1.0) : end;
+Effect Effects::bootstrapped(Effect effect, const Tensor& draws) const {
+  const auto deviations = (draws.slice(0, 1) - draws[0]).to(torch::kCPU, torch::kFloat64);
+  effect.standard_error = deviations.std().item<double>();
+  effect.deviations = numbers(std::get<0>(deviations.sort()));
+  return effect;
+}
+
+Tensor Effects::drawn_gaps(int64_t from, double shift_from, int64_t of, double shift_of) const {
+  const auto places = torch::cat({resampled_[from].points() + shift_from, resampled_[of].points() + shift_of});
+  const auto gaps = resampled_[from].at(places - shift_from) - resampled_[of].at(places - shift_of);
+  return std::get<0>(gaps.max(1)).clamp_min(0);
 }
 
 Effect Effects::corrected(std::string name, double density, const Tensor& influence, bool probability) const {
@@ -94,12 +157,16 @@ Effect Effects::corrected(std::string name, double density, const Tensor& influe
 
 Effect Effects::mean(int64_t a) const {
   const double density = drawn_[a].mean().item<double>();
-  return corrected("mean", density, mean_scores(a) - density);
+  const auto scores = mean_scores(a);
+  auto effect = corrected("mean", density, scores - density);
+  return bootstrap_ ? bootstrapped(effect, bootstrap_->means(scores.unsqueeze(1)).squeeze(1)) : effect;
 }
 
 Effect Effects::average(int64_t a, int64_t b) const {
   const double density = (drawn_[a].mean() - drawn_[b].mean()).item<double>();
-  return corrected("average", density, mean_scores(a) - mean_scores(b) - density);
+  const auto scores = mean_scores(a) - mean_scores(b);
+  auto effect = corrected("average", density, scores - density);
+  return bootstrap_ ? bootstrapped(effect, bootstrap_->means(scores.unsqueeze(1)).squeeze(1)) : effect;
 }
 
 Effect Effects::quantile(double level, int64_t a, int64_t b) const {
@@ -108,7 +175,9 @@ Effect Effects::quantile(double level, int64_t a, int64_t b) const {
     const double q = quantile_of(treatment, level);
     return -(cumulative_scores(treatment, q) - level) / std::fmax(density_at(treatment, q), 1e-12);
   };
-  return corrected(c10::str("quantile ", level), quantile_of(a, level) - quantile_of(b, level), of(a) - of(b));
+  auto effect = corrected(c10::str("quantile ", level), quantile_of(a, level) - quantile_of(b, level), of(a) - of(b));
+  if (!bootstrap_) return effect;
+  return bootstrapped(effect, resampled_[a].quantile(level) - resampled_[b].quantile(level));
 }
 
 Effects::Gap Effects::largest_gap(int64_t from, double shift_from, int64_t of, double shift_of) const {
@@ -130,14 +199,16 @@ Effect Effects::benefit_lower(double threshold, int64_t a, int64_t b) const {
   if (std::isnan(gap.place)) return {"benefit, at least", 0, 0, 0, true};
   // The place of the supremum may be held fixed: to first order it does not matter.
   const auto influence = cumulative_scores(b, gap.place - threshold) - cumulative_scores(a, gap.place) - gap.value;
-  return corrected("benefit, at least", gap.value, influence, true);
+  auto effect = corrected("benefit, at least", gap.value, influence, true);
+  return bootstrap_ ? bootstrapped(effect, drawn_gaps(b, threshold, a, 0)) : effect;
 }
 
 Effect Effects::benefit_upper(double threshold, int64_t a, int64_t b) const {
   const auto gap = largest_gap(a, 0, b, threshold);
   if (std::isnan(gap.place)) return {"benefit, at most", 1, 1, 0, true};
   const auto influence = gap.value - (cumulative_scores(a, gap.place) - cumulative_scores(b, gap.place - threshold));
-  return corrected("benefit, at most", 1 - gap.value, influence, true);
+  auto effect = corrected("benefit, at most", 1 - gap.value, influence, true);
+  return bootstrap_ ? bootstrapped(effect, 1 - drawn_gaps(a, 0, b, threshold)) : effect;
 }
 
 }  // namespace diffeo

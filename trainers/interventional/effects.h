@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "diffeo/trainers/interventional/bootstrap.h"
 #include "diffeo/trainers/interventional/model.h"
 
 namespace diffeo {
@@ -9,12 +12,18 @@ struct Effect {
   std::string name;
   double density = 0;         ///< read off the interventional densities
   double one_step = 0;        ///< the same corrected by the mean of its influence function in the study
-  double standard_error = 0;  ///< of `one_step`, from the influence function; 0 where there is no room for error
+  double standard_error = 0;  ///< of `one_step`; 0 where there is no room for error
   bool probability = false;   ///< it lies in [0, 1]
+  /// How far bootstrap draws are from the bootstrap's own estimate, in increasing order; empty without a bootstrap.
+  std::vector<double> deviations;
 
-  /// Ends of the interval of `width` standard errors to each side.
-  double lower(double width) const;
-  double upper(double width) const;
+  /// An interval around `one_step` for the truth.
+  struct Interval {
+    double lower, upper;
+  };
+  /// Between quantiles of the bootstrap draws, else of as many standard errors as a normal law has it. Throws Error
+  /// unless `confidence` lies in (0, 1).
+  Interval interval(double confidence) const;
 };
 
 /// Effects on one column of the outcome, read off interventional densities, with standard errors from the study.
@@ -28,6 +37,19 @@ class Effects {
  public:
   /// `study` gives the standard errors. In training data the predictions are of nuisances that did not see the row.
   Effects(InterventionalModel& model, const Study& study, int64_t column = 0);
+  /// The same with predictions for the study that are at hand, and target flows; rows of a propensity below `clip` have
+  /// no weight.
+  Effects(std::vector<FlowPtr> targets, Predictions predictions, const Study& study, double clip, int64_t column = 0);
+
+  /// From here on effects have errors and intervals by a bootstrap of `draws` draws. In each the rows of the study have
+  /// other weights, with which the corrected distribution functions
+  ///
+  ///   F_a(y) = mean_i of F_a(y | x_i) + w_a,i (1[y_i <= y] - F_a(y | x_i))
+  ///
+  /// are formed, made increasing, and means, quantiles and greatest differences are read off them anew: no density is
+  /// divided by, and the place of a greatest difference may move. The nuisances stay as they are: what their own errors
+  /// add is of second order where both are consistent, and is not in the intervals.
+  void bootstrap(int64_t draws, uint64_t seed);
 
   /// E Y[a] - E Y[b], a and b being places of treatments.
   Effect average(int64_t a, int64_t b) const;
@@ -48,6 +70,11 @@ class Effects {
   double density_at(int64_t a, double y) const;
   Tensor mean_scores(int64_t a) const;                  ///< (N)
   Tensor cumulative_scores(int64_t a, double y) const;  ///< (N)
+  Tensor places_of_steps(int64_t a) const;              ///< (Q), increasing: where bootstrapped functions are taken
+  /// With the errors of draws (1 + draws), the first of which is the estimate; as it is where there are none.
+  Effect bootstrapped(Effect effect, const Tensor& draws) const;
+  /// sup_y F_from(y - shift_from) - F_of(y - shift_of) in each draw, (1 + draws), at least 0.
+  Tensor drawn_gaps(int64_t from, double shift_from, int64_t of, double shift_of) const;
   Effect corrected(std::string name, double density, const Tensor& influence, bool probability = false) const;
   /// sup_y F_from(y - shift_from) - F_of(y - shift_of) and where.
   struct Gap {
@@ -60,6 +87,8 @@ class Effects {
   std::vector<Tensor> drawn_;  ///< for each treatment, sorted values of Y[a], (M) float64
   std::vector<FlowPtr> targets_;
   int64_t column_;
+  std::optional<MultiplierBootstrap> bootstrap_;
+  std::vector<DistributionFunctions> resampled_;  ///< of each treatment, with a bootstrap
 };
 
 /// Values of Y[a], (M, D): of one outcome its quantiles at (i - 1/2) / M, in order, else draws.
