@@ -143,14 +143,17 @@ FairRows cells_of(const Cells& cells, const FairRows& rows) {
 
 void fit_densities(FairModel& model, const FairSplits& rows, const DensityOptions& options, uint64_t seed,
                    torch::Device device) {
-  const SeedGuard guard(seed);
-  for (const auto label : labels_of(model.criterion)) {
-    model.densities.emplace_back();
+  for (const auto label : labels_of(model.criterion))
     for (int64_t group = 0; group < model.groups; ++group) {
       const auto given = rows.train.of(group, label).size();
       check(given >= least_rows, "density of group ", group, label < 0 ? "" : c10::str(" and label ", label),
             ": needs at least ", least_rows, " training rows, got ", given,
             "; put small groups together, or leave them out");
+    }
+  const SeedGuard guard(seed);
+  for (const auto label : labels_of(model.criterion)) {
+    model.densities.emplace_back();
+    for (int64_t group = 0; group < model.groups; ++group) {
       const auto points = [&](const FairRows& some) {
         const auto own = some.size() > 0 ? some.of(group, label) : rows.train.of(group, label);
         const auto times = std::clamp<int64_t>(rows_with_noise / own.size(), 1, most_repeats);
@@ -163,7 +166,7 @@ void fit_densities(FairModel& model, const FairSplits& rows, const DensityOption
       const auto density =
           within(c10::str("density of group ", group), [&] { return fit_density(train, valid, options, seed); });
       auto report = assess_density(*density, train, valid, held_out, seed);
-      report.group = group, report.label = label, report.rows = given;
+      report.group = group, report.label = label, report.rows = rows.train.of(group, label).size();
       model.reports.push_back(report);
       model.densities.back().push_back(density);
     }

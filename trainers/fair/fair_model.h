@@ -43,7 +43,8 @@ FairRows cells_of(const Cells& cells, const FairRows& rows);
 FairRows places_of(const ColumnScales& scales, const FairRows& rows, torch::Device device = torch::kCPU);
 
 /// Fits the densities of the groups of a model that has scales, and reports on them. `rows` hold raw values; small
-/// tables are repeated with new noise.
+/// tables are repeated with new noise. Throws Error for a group, or a label of it that the criterion asks for, with
+/// fewer than 10 rows.
 void fit_densities(FairModel& model, const FairSplits& rows, const DensityOptions& options, uint64_t seed,
                    torch::Device device = torch::kCPU);
 /// Fits the cells' probabilities of a model that has cells, reports on them, and matches the cells of the two groups.
