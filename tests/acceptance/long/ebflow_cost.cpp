@@ -32,11 +32,11 @@ class Method {
   }
   /// Seconds of CPU time of one step.
   double step(const Tensor& x) {
-    const double begin = cpu_seconds();
+    const double begin = diffeo::testing::cpu_seconds();
     optimizer_->zero_grad();
     objective_->loss({.x = x}).backward();
     optimizer_->step(1e-4, optimizer_->grad_norm().item<double>());
-    return cpu_seconds() - begin;
+    return diffeo::testing::cpu_seconds() - begin;
   }
 
  private:

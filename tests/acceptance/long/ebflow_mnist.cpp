@@ -107,7 +107,7 @@ std::vector<Point> train(const Task& task, const Method& method, double seconds,
       note(false);
       next = std::max(next + seconds / 200, next * 1.15);
     }
-    const double begin = cpu_seconds(), part = used / seconds;
+    const double begin = diffeo::testing::cpu_seconds(), part = used / seconds;
     Batch batch;
     while (!stream->next(batch)) stream = task.train().shuffled(100, 1, ++epoch);
     auto& objective = *objectives[std::min(objectives.size() - 1, static_cast<size_t>(part * objectives.size()))];
@@ -116,7 +116,7 @@ std::vector<Point> train(const Task& task, const Method& method, double seconds,
     const double norm = optimizer.grad_norm().item<double>();
     const double rate = method.learning_rate * std::min(1.0, (steps + 1) / 100.0) * 0.5 * (1 + std::cos(M_PI * part));
     if (std::isfinite(norm)) optimizer.step(rate, norm);
-    used += cpu_seconds() - begin;
+    used += diffeo::testing::cpu_seconds() - begin;
     ++steps;
   }
   note(true);

@@ -24,9 +24,9 @@ double median(std::vector<double> values) {
 template <class Loss>
 double step(Flow& flow, Loss&& loss) {
   for (auto& parameter : flow.parameters()) parameter.mutable_grad() = Tensor();
-  const double begin = cpu_seconds();
+  const double begin = diffeo::testing::cpu_seconds();
   loss().backward();
-  return cpu_seconds() - begin;
+  return diffeo::testing::cpu_seconds() - begin;
 }
 
 }  // namespace
