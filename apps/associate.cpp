@@ -73,10 +73,14 @@ void read_phenotype(const Wishes& wishes, Study& study) {
   if (!wishes.covariates.empty()) {
     study.covariates = rows_named("covariates", wishes, wishes.covariates).values;
     check_length("covariates", study.covariates, individuals);
-    there = there.logical_and(torch::isfinite(study.covariates).all(1));
+    const auto with_covariates = torch::isfinite(study.covariates).all(1);
+    check(with_covariates.any().item<bool>(), "--covariates: ", wishes.covariates,
+          " has a missing value for every individual");
+    there = there.logical_and(with_covariates);
   }
   study.measured = there.nonzero().flatten();
-  check(study.measured.numel() > 0, "--phenotype: ", wishes.phenotype, " is missing for every individual");
+  check(study.measured.numel() > 0, "--phenotype: ", wishes.phenotype, " is missing for every individual",
+        study.covariates.defined() ? " that has the covariates" : "");
   study.phenotype = table.values.squeeze(1).index_select(0, study.measured);
   check(study.phenotype.min().item<double>() < study.phenotype.max().item<double>(), "--phenotype: ", wishes.phenotype,
         " is ", study.phenotype[0].item<double>(), " for every individual");
@@ -101,9 +105,10 @@ Tensor relatedness_of(const Wishes& wishes, const Study& study) {
   check(table.values.size(1) == 1, "--relatedness-rows: expected one column, got ", table.values.size(1));
   check_length("relatedness-rows", table.values, individuals);
   check(torch::isfinite(table.values).all().item<bool>() && table.values.min().item<double>() >= 0 &&
-            table.values.max().item<double>() < static_cast<double>(matrix.size(0)),
-        "--relatedness-rows: expected places from 0 to ", matrix.size(0) - 1, ", as ", wishes.relatedness, " has ",
-        matrix.size(0), " rows");
+            table.values.max().item<double>() < static_cast<double>(matrix.size(0)) &&
+            torch::equal(table.values, table.values.round()),
+        "--relatedness-rows: expected whole numbers as places from 0 to ", matrix.size(0) - 1, ", as ",
+        wishes.relatedness, " has ", matrix.size(0), " rows");
   const auto places = table.values.squeeze(1).to(torch::kInt64);
   return matrix.index_select(0, places).index_select(1, places);
 }
@@ -300,7 +305,10 @@ int associate(const Arguments& arguments) {
   command.argument("genotypes_file", wishes.file, "HDF5 file with the genotypes");
   command.option("phenotype,p", wishes.phenotype,
                  "[FILE.h5:]OBJECT[:COLUMN], one value for each individual; those without one are left out", "TEXT");
-  command.option("covariates", wishes.covariates, "[FILE.h5:]OBJECT[:COLUMN]; the intercept is always there", "TEXT");
+  command.option(
+      "covariates", wishes.covariates,
+      "[FILE.h5:]OBJECT[:COLUMN]; the intercept is always there, individuals with a missing value are left out",
+      "TEXT");
   command.option("transform", wishes.transform,
                  "of the phenotype: none, rank (rank-based inverse normal) or flow (learned with related rows)");
   command.option("model", wishes.model, "for --transform flow: a flow of one column, trained by diffeo train", "FILE");

@@ -146,6 +146,7 @@ void Dependence::read_relatedness(const Tensor& places, bool given) {
     return 0;
   });
   description_ = c10::str("related by ", options_.relatedness);
+  if (relatedness.factor.defined()) description_ += c10::str(", a factor of rank ", relatedness.factor.size(1));
 }
 
 std::string Dependence::description() const {

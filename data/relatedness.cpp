@@ -44,8 +44,23 @@ Tensor sparse_matrix(const hdf5::Object& group) {
   return dense;
 }
 
+void check_finite(const Tensor& matrix, const std::string& name) {
+  const auto finite = at::isfinite(matrix);
+  if (finite.all().item<bool>()) return;
+  const auto first = finite.logical_not().flatten().to(torch::kInt64).argmax().item<int64_t>();
+  throw Error(c10::str(name, ": entry (", first / matrix.size(1), ", ", first % matrix.size(1),
+                       ") is missing or infinite; every entry of a relatedness must be a number"));
+}
+
 bool symmetric(const Tensor& matrix) {
   return (matrix - matrix.t()).abs().max().item<double>() <= asymmetry * matrix.abs().max().item<double>();
+}
+
+/// Whether a tall matrix looks like a relatedness matrix cut short. A factor's first rows have no reason to be
+/// symmetric, but may be diagonal, where they stand for members of different families.
+bool lacks_columns(const Tensor& matrix) {
+  const auto square = matrix.narrow(0, 0, matrix.size(1));
+  return symmetric(square) && (square - square.diag().diag()).any().item<bool>();
 }
 
 }  // namespace
@@ -62,7 +77,7 @@ void check_relatedness(const Tensor& matrix, const std::string& name) {
   check(matrix.dim() == 2 && matrix.size(0) == matrix.size(1), name,
         ": a relatedness matrix must be square, got shape ", matrix.sizes());
   check(matrix.size(0) > 0, name, ": is empty");
-  check(at::isfinite(matrix).all().item<bool>(), name, ": holds values that are not finite");
+  check_finite(matrix, name);
   if (symmetric(matrix)) return;
   const auto worst = (matrix - matrix.t()).abs().argmax().item<int64_t>();
   const auto row = worst / matrix.size(0), other = worst % matrix.size(0);
@@ -78,12 +93,16 @@ Relatedness read_relatedness(const std::string& place) {
   const auto object = root.open(source.object);
   Relatedness relatedness;
   const bool sparse = object.is_group();
-  const auto values = sparse ? sparse_matrix(object) : read_table(source, torch::kFloat64).values;
+  const auto values =
+      sparse ? sparse_matrix(object) : read_table(source, torch::kFloat64, 0, -1, /*finite=*/false).values;
   check(values.size(0) > 0, place, ": is empty");
   check(values.size(1) <= values.size(0), place, ": is ", values.size(0), " x ", values.size(1),
         "; expected a square relatedness matrix, or a factor of it with fewer columns than rows");
   if (values.size(1) < values.size(0) || (sparse && !symmetric(values))) {
-    check(at::isfinite(values).all().item<bool>(), place, ": holds values that are not finite");
+    check_finite(values, place);
+    check(sparse || !lacks_columns(values), place, ": is ", values.size(0), " x ", values.size(1),
+          " and its square part is symmetric, as a relatedness matrix without its last columns is; expected all of "
+          "them, or a factor of the matrix");
     relatedness.factor = values;
   } else {
     check_relatedness(values, place);

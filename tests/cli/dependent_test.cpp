@@ -54,6 +54,16 @@ class DependentRows : public ::testing::Test {
     put(writer, "/small", k.narrow(0, 0, 100).narrow(1, 0, 100), numbered(100));
     put(writer, "/wide", k.narrow(0, 0, 100), numbered(rows));
     put(writer, "/skew", skew, numbered(rows));
+    auto holes = k.clone();
+    holes[3][50] = holes[50][3] = std::nan("");
+    auto impossible = k.clone();
+    impossible[3][50] = impossible[50][3] = 5;
+    put(writer, "/cut", k.narrow(1, 0, rows - 1), numbered(rows - 1));
+    put(writer, "/factor", torch::one_hot(family).to(torch::kFloat32), numbered(families));
+    put(writer, "/holes", holes, numbered(rows));
+    put(writer, "/impossible", impossible, numbered(rows));
+    put(writer, "/train/half", family + 0.5, {"half"});
+    put(writer, "/train/below", family - 3, {"below"}, torch::kInt64);
     writer.finish();
   }
 
@@ -81,7 +91,7 @@ TEST_F(DependentRows, AreTrainedOnInEachWay) {
   for (const std::string how :
        {"--groups /train/family", "--groups /train/family --dependence turns", "--groups family --dependence fixed=0.4",
         "--groups /train/family --batches groups --dependence fixed=0.4",
-        "--relatedness visits.h5:/K --dependence turns",
+        "--relatedness visits.h5:/K --dependence turns", "--relatedness visits.h5:/factor --dependence fixed=0.4",
         "--relatedness visits.h5:/K --relatedness-rows /train/place --dependence learn"}) {
     const auto outcome = run_well(train("--overwrite " + how));
     EXPECT_NE(outcome.output.find("strength of the dependence"), std::string::npos) << outcome.output;
@@ -98,6 +108,18 @@ TEST_F(DependentRows, KeepTheirGroupsWhenRowsAreSplitByFractions) {
     EXPECT_NE(outcome.output.find("groups of up to 4 rows"), std::string::npos) << outcome.output;
     run_well("evaluate model.h5 visits.h5 --split valid");
   }
+}
+
+TEST_F(DependentRows, AFactorIsItsMatrix) {
+  const auto whole = run_well(train("--overwrite --dependence fixed=0.4 --relatedness visits.h5:/K")),
+             factor = run_well(train("--overwrite --dependence fixed=0.4 --relatedness visits.h5:/factor"));
+  EXPECT_NE(factor.output.find("visits.h5:/factor, a factor of rank 40, strength 0.4"), std::string::npos)
+      << factor.output;
+  const auto first_loss = [](const Outcome& outcome) {
+    const auto at = outcome.output.find(": loss ");
+    return std::stod(outcome.output.substr(at + 7));
+  };
+  EXPECT_NEAR(first_loss(factor), first_loss(whole), 1e-3);
 }
 
 TEST_F(DependentRows, AGridSettlesForItsBest) {
@@ -119,6 +141,12 @@ TEST_F(DependentRows, SayWhatIsWrong) {
   expect_refused(train("--relatedness visits.h5:/small"), "is of 100 rows, but there are 160 training rows");
   expect_refused(train("--relatedness visits.h5:/wide"), "is 100 x 160; expected a square relatedness matrix");
   expect_refused(train("--relatedness visits.h5:/skew"), "must be symmetric, but entry (0, 100) is 0.5");
+  expect_refused(train("--relatedness visits.h5:/cut"), "is 160 x 159 and its square part is symmetric");
+  expect_refused(train("--relatedness visits.h5:/holes"), "entry (3, 50) is missing or infinite");
+  expect_refused(train("--relatedness visits.h5:/impossible"), "it is no covariance");
+  expect_refused(train("--groups /train/half"), "--groups: expected whole numbers");
+  expect_refused(train("--relatedness visits.h5:/K --relatedness-rows /train/half"), "expected whole numbers");
+  expect_refused(train("--relatedness visits.h5:/K --relatedness-rows /train/below"), "holds -3");
   expect_refused(train("--relatedness visits.h5:/none"), "there is no such object");
   expect_refused(train("--relatedness visits.h5"), "expected FILE.h5:/OBJECT");
 }
@@ -139,6 +167,11 @@ class Association : public DependentRows {
     put(writer, "/y", phenotype, {"skewed", "constant"});
     put(writer, "/nothing", torch::full({rows}, std::nan("")), {"nothing"});
     put(writer, "/short", phenotype.narrow(0, 0, 100), {"skewed", "constant"});
+    auto age = torch::randn({rows});
+    put(writer, "/age", age, {"age"});
+    age = age.clone();
+    for (int64_t i = 20; i < 30; ++i) age[i] = std::nan("");
+    put(writer, "/ages", torch::stack({age, torch::randn({rows})}, 1), {"age", "weight"});
     writer.finish();
   }
 };
@@ -169,7 +202,24 @@ TEST_F(Association, TakesAModelOfTrainAndWritesTables) {
   EXPECT_EQ(table.values[3][0].item<double>(), 4);  // marker 3 is left out
 }
 
+TEST_F(Association, LeavesOutIndividualsWithoutTheCovariates) {
+  const auto whole = run_well("associate mice.h5 --phenotype y:0 --covariates age");
+  EXPECT_NE(whole.output.find("159 of 160 have the phenotype and the covariates"), std::string::npos) << whole.output;
+  const auto outcome = run_well("associate mice.h5 --phenotype y:0 --covariates ages");
+  EXPECT_NE(outcome.output.find("149 of 160 have the phenotype and the covariates"), std::string::npos)
+      << outcome.output;
+}
+
 TEST_F(Association, SaysWhatIsWrong) {
+  expect_refused("associate mice.h5 --phenotype y:0 --covariates nothing", "has a missing value for every individual");
+  expect_refused("associate mice.h5 --phenotype y:0 --covariates y:constant", "the covariates are linearly dependent");
+  expect_refused("associate mice.h5 --phenotype y:0 --covariates short", "--covariates: has 100 rows");
+  expect_refused("associate mice.h5 --phenotype y:0 --relatedness visits.h5:/cut", "without its last columns");
+  expect_refused("associate mice.h5 --phenotype y:0 --relatedness visits.h5:/holes", "entry (3, 50) is missing");
+  expect_refused("associate mice.h5 --phenotype y:0 --relatedness visits.h5:/impossible", "it is no covariance");
+  expect_refused(
+      "associate mice.h5 --phenotype y:0 --relatedness visits.h5:/K --relatedness-rows visits.h5:/train/half",
+      "expected whole numbers as places from 0 to 159");
   expect_refused("associate mice.h5", "--phenotype");
   expect_refused("associate mice.h5 --phenotype y", "y has 2 columns; choose one as y:COLUMN");
   expect_refused("associate mice.h5 --phenotype y:2", "no column 2");
