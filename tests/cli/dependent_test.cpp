@@ -106,6 +106,8 @@ TEST_F(DependentRows, KeepTheirGroupsWhenRowsAreSplitByFractions) {
     const auto outcome = run_well(train("--overwrite --x /flat/x --dependence turns --groups " + groups));
     EXPECT_NE(outcome.output.find("128 rows to train"), std::string::npos) << outcome.output;
     EXPECT_NE(outcome.output.find("groups of up to 4 rows"), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.errors.find("of 16 validation rows are of groups that train too"), std::string::npos)
+        << outcome.errors;
     run_well("evaluate model.h5 visits.h5 --split valid");
   }
 }
