@@ -19,6 +19,7 @@
 #include "diffeo/flows/preprocess.h"
 #include "diffeo/flows/recipes.h"
 #include "diffeo/flows/whitened_latent.h"
+#include "diffeo/layers/stochastic/kernel.h"
 #include "diffeo/trainers/checkpoint.h"
 #include "diffeo/trainers/noisy_data.h"
 
@@ -201,10 +202,13 @@ Json spec_of(const Wishes& wishes, const Splits& splits) {
   auto how = wishes.preprocess;
   if (!wishes.preprocess_chosen && of_images(wishes)) how.preprocess = "shared";
   // A flow on angles or on a box takes its columns as they are, unless the user says otherwise, and so does one with
-  // stochastic layers: the densities that they move at are those of the columns.
+  // Markov kernels: the densities that they move at are those of the columns.
   const auto flow = build_flow(spec);
   const auto& domain = flow->layers()->domain();
-  if (!wishes.preprocess_chosen && (!domain.same_as(Space::reals(domain.size())) || flow->layers()->traits().random))
+  const auto parts = flow->modules();
+  const bool has_kernels = std::any_of(
+      parts.begin(), parts.end(), [](const auto& part) { return std::dynamic_pointer_cast<Kernel>(part) != nullptr; });
+  if (!wishes.preprocess_chosen && (!domain.same_as(Space::reals(domain.size())) || has_kernels))
     how.preprocess = "none";
   auto layers = preprocessing(how, splits.columns, *splits.train);
   if (learns_noise(how)) {

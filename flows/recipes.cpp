@@ -309,6 +309,31 @@ Json snf(const RecipeOptions& given) {
   return flow(o, layers);
 }
 
+/// Affine couplings among the features of the data and as many of noise, unless the user says how many.
+Json augmented(const RecipeOptions& given) {
+  const auto o = filled("augmented", given,
+                        {.augment = std::max<int64_t>(1, given.features),
+                         .layers = 8,
+                         .width = 128,
+                         .depth = 2,
+                         .net = "mlp",
+                         .activation = "relu",
+                         .mask = "alternating",
+                         .linear = "lu"});
+  Layers layers{{{"type", "augment"},
+                 {"features", o.features},
+                 {"noise", at_least(1, "augment", o.augment)},
+                 {"context", o.context},
+                 {"net", net_of(o)}}};
+  auto inner = o;
+  inner.features = o.features + o.augment;
+  for (int64_t i = 0; i < o.layers; ++i) {
+    add_linear(layers, inner, i);
+    layers.push_back(affine_coupling(inner, i));
+  }
+  return flow(inner, layers);
+}
+
 /// The same for flows onto `latent` of the features, which has no standard value.
 RecipeOptions filled_for_injective(const std::string& name, const RecipeOptions& given, RecipeOptions standard) {
   if (given.latent == 0)
@@ -394,6 +419,10 @@ const std::vector<Recipe>& all_recipes() {
        nsf_ar},
       {"snf", "Affine couplings with stochastic layers between (Wu et al. 2020, https://arxiv.org/abs/2002.06707).",
        snf},
+      {"augmented",
+       "Affine couplings in a space of more dimensions, by features of noise; its densities are lower bounds (Huang et "
+       "al. 2020, https://arxiv.org/abs/2002.07101).",
+       augmented},
       {"ncsf", "Circular spline couplings on a torus (Rezende et al. 2020, https://arxiv.org/abs/2002.02428).", ncsf},
       {"ebflow", "Matrices of full rank and smooth rectifiers (Chao et al. 2023, https://arxiv.org/abs/2305.15267).",
        ebflow},

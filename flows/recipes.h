@@ -9,6 +9,7 @@ struct RecipeOptions {
   int64_t features = 0;
   int64_t context = 0;
   int64_t latent = 0;
+  int64_t augment = 0;
   int64_t layers = 0;
   int64_t width = 0;
   int64_t depth = 0;
@@ -36,6 +37,7 @@ struct RecipeOptions {
         required("features", &O::features, "D"),
         optional("context", &O::context, "C, 0 for none"),
         optional("latent", &O::latent, "d of injective flows: the dimension of the manifold, below D"),
+        optional("augment", &O::augment, "of augmented flows: features of noise beside those of the data"),
         optional("layers", &O::layers,
                  "number of couplings, autoregressive layers or matrices; of images: couplings in each level"),
         optional("width", &O::width, "units or channels in each hidden layer of the conditioners"),
