@@ -319,7 +319,7 @@ Json augmented(const RecipeOptions& given) {
                          .net = "mlp",
                          .activation = "relu",
                          .mask = "alternating",
-                         .linear = "lu"});
+                         .linear = "none"});
   Layers layers{{{"type", "augment"},
                  {"features", o.features},
                  {"noise", at_least(1, "augment", o.augment)},

@@ -153,7 +153,7 @@ TEST(AugmentedFlow, TheRecipeTrainsSavesAndLoadsWithAndWithoutAContext) {
       fit(objective, *in_memory(rows), nullptr,
           {.batch_size = 200, .steps = 60, .learning_rate = 5e-3, .checkpoint_seconds = 0, .seed = seed});
       EXPECT_GT(bound(*flow), before + 0.2);
-      EXPECT_EQ(flow->sample({7}, context > 0 ? c[0] : Tensor()).sizes(), at::IntArrayRef({7, size}));
+      EXPECT_EQ(flow->sample({7}, context > 0 ? c.slice(0, 0, 1) : Tensor()).numel(), 7 * size);
       save(*flow, scratch / "flow.h5");
       EXPECT_EQ(bound(*load_flow(scratch / "flow.h5")), bound(*flow));
     }
