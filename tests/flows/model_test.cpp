@@ -45,7 +45,8 @@ TEST_F(Model, EveryRecipeComesBackBitForBit) {
   for (const auto& recipe : all_recipes()) {
     if (recipe.injective || recipe.name == "ebflow") continue;  // they take no context
     if (recipe.images) continue;                                // they take rows of another size
-    if (recipe.name == "snf") continue;  // has no density to compare; its samples are, in sample_target_test.cpp
+    // These have no density to compare: sample_target_test.cpp and augmented_test.cpp see that they come back.
+    if (recipe.name == "snf" || recipe.name == "augmented") continue;
     for (auto dtype : {torch::kFloat32, torch::kFloat64}) {
       const auto flow = flow_of(recipe.name, dtype, 2);
       flow->eval();
