@@ -446,10 +446,26 @@ std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-Handle link_creation() {
-  auto list = made("HDF5", "cannot make a property list", [] { return H5Pcreate(H5P_LINK_CREATE); });
-  call("HDF5", "cannot ask for groups on the way", [&] { return H5Pset_create_intermediate_group(list.get(), 1); });
-  return list;
+/// Without times, the same data make the same bytes.
+void keep_no_times(const std::string& where, const Handle& creation) {
+  call(where, "cannot make it", [&] { return H5Pset_obj_track_times(creation.get(), false); });
+}
+
+Handle new_group(const std::string& where, hid_t parent, const std::string& path) {
+  const auto creation = made(where, "cannot make a property list", [] { return H5Pcreate(H5P_GROUP_CREATE); });
+  keep_no_times(where, creation);
+  return made(where, "cannot make the group",
+              [&] { return H5Gcreate2(parent, path.c_str(), H5P_DEFAULT, creation.get(), H5P_DEFAULT); });
+}
+
+/// The groups on the way to a path, where they are missing.
+void make_way(const std::string& where, hid_t group, const std::string& path) {
+  for (size_t end = path.find('/', 1); end != std::string::npos && end + 1 < path.size();
+       end = path.find('/', end + 1)) {
+    const auto part = path.substr(0, end);
+    if (call(where, "cannot look it up", [&] { return H5Lexists(group, part.c_str(), H5P_DEFAULT); }) == 0)
+      new_group(where, group, part);
+  }
 }
 
 /// A link and when it was made, as far as the file says.
@@ -486,11 +502,10 @@ Handle new_dataset(const std::string& where, hid_t group, const std::string& pat
       call(where, "cannot ask for compression", [&] { return H5Pset_deflate(list.get(), creation.deflate); });
     }
   }
-  // Without times, the same data make the same bytes.
-  call(where, "cannot make it", [&] { return H5Pset_obj_track_times(list.get(), false); });
-  const auto links = link_creation();
+  keep_no_times(where, list);
+  make_way(where, group, path);
   return made(where, "cannot make it",
-              [&] { return H5Dcreate2(group, path.c_str(), type, space.get(), links.get(), list.get(), H5P_DEFAULT); });
+              [&] { return H5Dcreate2(group, path.c_str(), type, space.get(), H5P_DEFAULT, list.get(), H5P_DEFAULT); });
 }
 
 std::string joined(const std::string& path, const std::string& name) {
@@ -656,10 +671,8 @@ Object Object::open(const std::string& path) const {
 Object Object::make_group(const std::string& path) {
   if (path == "/" || has(path)) return open(path);
   const auto full = joined(path_, path);
-  const auto links = link_creation();
-  auto id = made(file_ + ":" + full, "cannot make the group",
-                 [&] { return H5Gcreate2(id_.get(), path.c_str(), links.get(), H5P_DEFAULT, H5P_DEFAULT); });
-  return {std::move(id), file_, full};
+  make_way(file_ + ":" + full, id_.get(), path);
+  return {new_group(file_ + ":" + full, id_.get(), path), file_, full};
 }
 
 Object Object::make_dataset(const std::string& path, at::ScalarType element, const Creation& creation) {
@@ -882,6 +895,7 @@ Object open_file(const std::string& path) {
 NewFile::NewFile(const std::string& path, const std::string& shown_as, int64_t user_block, bool checked_metadata)
     : shown_as_(shown_as) {
   const auto create = made(shown_as, "cannot make the file", [] { return H5Pcreate(H5P_FILE_CREATE); });
+  keep_no_times(shown_as, create);
   const auto access = made(shown_as, "cannot make the file", [] { return H5Pcreate(H5P_FILE_ACCESS); });
   call(shown_as, "cannot make the file",
        [&] { return H5Pset_userblock(create.get(), static_cast<hsize_t>(user_block)); });
