@@ -28,8 +28,8 @@ namespace {
 
 /// What the user asked for.
 struct Wishes {
-  std::string flow, spec_file, objective = "maximum_likelihood", target, output, log;
-  bool resume = false, whiten = false, overwrite = false, preprocess_chosen = false;
+  std::string flow, spec_file, objective = "maximum_likelihood", target, output, log, whiten = "never";
+  bool resume = false, overwrite = false, preprocess_chosen = false;
   Json objective_spec;            ///< with its target
   bool draws_own_points = false;  ///< there are no data
   DataOptions data;
@@ -66,8 +66,9 @@ Command arguments_of(Wishes& wishes) {
                  "NAME");
   command.option(
       "whiten", wishes.whiten,
-      "before training, set the last layer, a dense_linear, so that the latent training rows have mean 0 and "
-      "covariance 1");
+      "set the last layer, a dense_linear, so that the latent training rows have mean 0 and covariance 1: before "
+      "training (a start for score matching), after it (the maximum of the likelihood over that layer), both or never",
+      "WHEN");
   command.option("resume", wishes.resume,
                  "go on with the run in the model file, to the same end as if it had never been stopped; "
                  "begins where there is no file yet");
@@ -114,6 +115,9 @@ void complete(const Command& command, Wishes& wishes) {
         "--groups and --relatedness have an objective of their own; leave out --objective");
   check(!wishes.dependence.wanted() || !wishes.preprocess.flip,
         "--flip cannot be had with --groups or --relatedness: a mirrored row is no relative of its own");
+  check_choice("--whiten", wishes.whiten, {"before", "after", "both", "never"});
+  check(wishes.whiten == "never" || !wishes.draws_own_points, "--whiten needs rows of data; the objective ",
+        objective.name, " draws its own");
   ask_for_dependence(wishes.dependence, wishes.data);
   check(!wishes.resume || !wishes.overwrite, "--resume and --overwrite exclude each other");
   auto& fit = wishes.fit;
@@ -237,12 +241,17 @@ ModelFile description(const Wishes& wishes, const Splits& splits, const Json& sp
   Json noisy = Json::array();
   for (const auto column : dequantized_columns(wishes.preprocess, splits.columns))
     noisy.push_back(splits.columns[column].name);
-  model.metadata = {
-      {"program", "diffeo " DIFFEO_VERSION}, {"flow", wishes.spec_file.empty() ? wishes.flow : wishes.spec_file},
-      {"objective", wishes.objective_spec},  {"dtype", name_of(dtype)},
-      {"data", write(wishes.data)},          {"fit", write(wishes.fit)},
-      {"noise", wishes.preprocess.noise},    {"dequantized", noisy},
-      {"flip", wishes.preprocess.flip},      {"finished", false}};
+  model.metadata = {{"program", "diffeo " DIFFEO_VERSION},
+                    {"flow", wishes.spec_file.empty() ? wishes.flow : wishes.spec_file},
+                    {"objective", wishes.objective_spec},
+                    {"dtype", name_of(dtype)},
+                    {"data", write(wishes.data)},
+                    {"fit", write(wishes.fit)},
+                    {"noise", wishes.preprocess.noise},
+                    {"dequantized", noisy},
+                    {"flip", wishes.preprocess.flip},
+                    {"whiten", wishes.whiten},
+                    {"finished", false}};
   if (const auto images = images_if_clear(wishes, splits)) model.metadata["image"] = write(*images);
   if (wishes.dependence.wanted()) {
     model.metadata["objective"] = "dependent_likelihood";
@@ -288,6 +297,8 @@ void check_same_run(const ModelFile& earlier, const ModelFile& now, const std::s
     different("other dependent rows");
   if (earlier.metadata.value("noise", 0.0) != now.metadata["noise"].get<double>()) different("another --noise");
   if (earlier.metadata.value("flip", false) != now.metadata["flip"].get<bool>()) different("another --flip");
+  if (earlier.metadata.value("whiten", std::string("never")) != now.metadata["whiten"].get<std::string>())
+    different("another --whiten");
   if (earlier.metadata.value("dtype", Json()) != now.metadata["dtype"]) different("another --dtype");
   if (earlier.spec != now.spec) different("another flow, or other data");
 }
@@ -385,10 +396,11 @@ int run(const Command& command, Wishes& wishes) {
   auto flow = build_flow(model.spec);
   model.spec = flow->spec();
   flow->to(command.device(), dtype);
-  if (wishes.whiten && !earlier) {
-    check(!wishes.draws_own_points, "--whiten needs rows of data; the objective draws its own");
+  if (wishes.whiten != "never") check_can_whiten(*flow);
+  const auto whiten = [&] {
     whiten_latent(*flow, *dequantized(splits.train->in_order(1000), noisy, command.common().seed));
-  }
+  };
+  if (!earlier && (wishes.whiten == "before" || wishes.whiten == "both")) whiten();
   std::optional<TrainingState> state;
   if (earlier) {
     check_same_run(*earlier, model, wishes.output);
@@ -432,6 +444,8 @@ int run(const Command& command, Wishes& wishes) {
     std::cout << "strength of the dependence " << number(dependent->strength(), 4) << '\n';
     model.metadata["dependence_strength"] = dependent->strength();
   }
+  put_training(model, report.state, report.history);  // a resumed run goes on from the matrix as it was trained
+  if (wishes.whiten == "after" || wishes.whiten == "both") whiten();
   if (splits.test && splits.test->rows() > 0) {
     auto rows = splits.test->in_order(4 * wishes.fit.batch_size);
     if (!noisy.empty()) rows = dequantized(std::move(rows), noisy, command.common().seed);
@@ -442,7 +456,6 @@ int run(const Command& command, Wishes& wishes) {
     model.metadata["target"] = compare_with_target(*flow, wishes.objective_spec);
     display.note("target", model.metadata["target"]);
   }
-  put_training(model, report.state, report.history);
   model.state = named_state(*flow);  // the best, an average, or the last
   model.metadata["finished"] = true;
   write_model(wishes.output, model);

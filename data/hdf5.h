@@ -1,6 +1,6 @@
 #pragma once
 
-// HDF5 behind handles that close themselves: for the sources of data/ only. hdf5.cpp alone sees HDF5's own header; each
+// HDF5 behind handles that close themselves: for the sources of data/ only. hdf5*.cpp alone see HDF5's own header; each
 // C function that we use is called in one place there, under one lock (Debian's HDF5 is not thread-safe), with HDF5's
 // own printing of errors switched off for the time of the call. Every failure is an Error that names file and object
 // and gives HDF5's reason.

@@ -9,16 +9,30 @@
 #include "diffeo/layers/sequential/sequential.h"
 
 namespace diffeo {
+namespace {
+
+DenseLinear& last_matrix(const std::vector<LayerPtr>& layers) {
+  auto* const last = layers.empty() ? nullptr : dynamic_cast<DenseLinear*>(layers.back().get());
+  check(last != nullptr, "whiten: the last layer must be a dense_linear, ",
+        layers.empty() ? "but the flow has no layers"
+                       : "but it is a " + layers.back()->spec().value("type", std::string("layer")));
+  return *last;
+}
+
+const std::vector<LayerPtr>& layers_of(const Flow& flow) {
+  return static_cast<const Sequential&>(*flow.layers()).layers();
+}
+
+}  // namespace
+
+void check_can_whiten(const Flow& flow) { last_matrix(layers_of(flow)); }
 
 void whiten_latent(Flow& flow, BatchStream& rows) {
   torch::NoGradGuard no_grad;
   const TrainingGuard looks_only(flow, false);
   const ConstantLogDetGuard without_constants;
-  const auto& layers = static_cast<const Sequential&>(*flow.layers()).layers();
-  auto* const last = layers.empty() ? nullptr : dynamic_cast<DenseLinear*>(layers.back().get());
-  check(last != nullptr, "whiten: the last layer must be a dense_linear, ",
-        layers.empty() ? "but the flow has no layers"
-                       : "but it is a " + layers.back()->spec().value("type", std::string("layer")));
+  const auto& layers = layers_of(flow);
+  auto& last = last_matrix(layers);
   const auto options = flow.tensor_options().dtype(torch::kFloat64);
   const auto features = flow.base()->space().size();
   // Moments about the mean of the first batch, so that a far mean takes no digits from the covariance.
@@ -42,7 +56,7 @@ void whiten_latent(Flow& flow, BatchStream& rows) {
   }
   check(counted >= 2, "whiten: a covariance needs at least 2 rows with weight, got ", counted);
   const auto mean = sum / weight;
-  last->whiten(centre + mean, squares / weight - mean.outer(mean));
+  last.whiten(centre + mean, squares / weight - mean.outer(mean));
 }
 
 }  // namespace diffeo

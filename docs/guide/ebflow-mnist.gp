@@ -7,7 +7,6 @@ set ylabel "negative log-likelihood of test rows (nats)"
 set grid
 set xrange [0.2:*]
 set yrange [1030:1200]
-plot file index 0 using 1:2 with lines lw 2 title "maximum likelihood", \
-     file index 1 using 1:2 with lines lw 2 title "sliced score matching", \
-     file index 2 using 1:2 with lines lw 2 title "denoising score matching", \
-     file index 3 using 1:2 with lines lw 2 title "finite differences"
+names = "likelihood sliced denoising differences"
+plot for [i=1:4] file index i-1 using 1:3 with lines lw 2 lc i title word(names, i).", last matrix set", \
+     for [i=1:4] file index i-1 using 1:2 with lines lw 1 dt 2 lc i title word(names, i).", as trained"

@@ -61,7 +61,7 @@ std::string kind_of() {
   else if constexpr (std::same_as<T, std::string>)
     return "a string";
   else if constexpr (is_vector<T>::value)
-    return "a list, each item " + kind_of<typename T::value_type>();
+    return std::string("a list, each item ").append(kind_of<typename T::value_type>());
   else
     return "an object";
 }

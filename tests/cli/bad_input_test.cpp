@@ -158,6 +158,8 @@ TEST_F(BadInput, OptionsThatMakeNoSense) {
   expect_refused(train + "--flow nsf --memory none", {"memory", "'none'", "normal, checkpoint, constant"});
   expect_refused(train + "--flow nsf --batch-size 0", {"batch_size", "got 0"});
   expect_refused(train + "--flow nsf --preprocess whiten", {"preprocess", "'whiten'", "standardize, minmax, robust, "});
+  expect_refused(train + "--flow nsf --whiten after", {"whiten", "dense_linear"});
+  expect_refused(train + "--flow ebflow --whiten sometimes", {"--whiten", "'sometimes'", "before, after, both, never"});
   expect_refused(train + "--flow nsf --transform a", {"transform", "COLUMN=log"});
   expect_refused(train + "--flow nsf --transform d=log", {"transform", "no column 'd'"});
   expect_refused(train + "--flow nsf --transform a=log", {"transform", "a=log needs values above 0"});

@@ -2,6 +2,7 @@
 #include "diffeo/flows/whitened_latent.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
 #include "diffeo/flows/recipes.h"
@@ -41,6 +42,27 @@ TEST(WhitenedLatent, HasMeanZeroAndCovarianceOne) {
   }
 }
 
+TEST(WhitenedLatent, IsTheMaximumOfTheLikelihoodOverTheLastLayer) {
+  torch::manual_seed(22);
+  const auto flow = build_flow(recipe("ebflow", {.features = features}));
+  flow->to(torch::kFloat64);
+  {
+    torch::NoGradGuard no_grad;
+    for (auto& parameter : flow->parameters()) parameter.add_(torch::randn_like(parameter), 0.3);
+  }
+  const auto x = mixed_rows(500).to(torch::kFloat64);
+  const auto mean = [&] { return flow->log_prob(x).mean(); };
+  const auto before = mean().item<double>();
+  whiten_latent(*flow, *in_memory({.x = x})->in_order(64));
+  const auto after = mean();
+  EXPECT_GT(after.item<double>(), before) << "seed 22";
+  auto last = flow->parameters();
+  last.erase(last.begin(), last.end() - 2);
+  ASSERT_EQ(last[0].sizes(), (std::vector<int64_t>{features, features}));
+  // The slope by W is of the size of W^-T, of which the data's share must be the negative.
+  for (const auto& slope : torch::autograd::grad({after}, last)) EXPECT_LT(slope.abs().max().item<double>(), 1e-9);
+}
+
 TEST(WhitenedLatent, DirectionsWithoutVarianceStayFinite) {
   const auto flow = build_flow(recipe("ebflow", {.features = features, .layers = 1}));
   auto x = mixed_rows(200);
@@ -55,6 +77,8 @@ TEST(WhitenedLatent, RefusesWhatItCannotDo) {
   const auto flow = build_flow(recipe("ebflow", {.features = features}));
   const auto rows = [](const Tensor& x) { return in_memory({.x = x})->in_order(10); };
   EXPECT_THROW(whiten_latent(*coupling, *rows(mixed_rows(20))), Error);
+  EXPECT_THROW(check_can_whiten(*coupling), Error);
+  EXPECT_NO_THROW(check_can_whiten(*flow));
   EXPECT_THROW(whiten_latent(*flow, *rows(mixed_rows(1))), Error);
   EXPECT_THROW(whiten_latent(*flow, *rows(torch::ones({9, features}))), Error);
   EXPECT_THROW(whiten_latent(*flow, *rows(torch::full({9, features}, NAN))), Error);
