@@ -116,7 +116,10 @@ void print_reports(const std::vector<DensityReport>& reports) {
 bool fit_flows(const Wishes& wishes, const FairSplits& rows, torch::Device device, FairModel& model,
                const std::function<void()>& save) {
   const auto train = places_of(*model.scales, rows.train, device), valid = places_of(*model.scales, rows.valid, device);
-  FairTraining training{.model = wishes.encoder, .objective = {}, .fit = wishes.fit, .restarts = wishes.restarts};
+  FairTraining training;
+  training.model = wishes.encoder;
+  training.fit = wishes.fit;
+  training.restarts = wishes.restarts;
   training.model.features = model.scales->features();
   training.model.groups = model.groups;
   training.model.mask_seed = static_cast<int64_t>(wishes.fit.seed);
