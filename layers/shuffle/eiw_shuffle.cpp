@@ -6,6 +6,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -13,6 +14,7 @@
 
 #include "diffeo/layers/base/image_space.h"
 #include "diffeo/layers/base/penalty.h"
+#include "diffeo/layers/base/ranges.h"
 #include "diffeo/layers/base/registry.h"
 #include "diffeo/layers/shuffle/negentropy.h"
 #include "diffeo/layers/shuffle/reordered.h"
@@ -31,6 +33,8 @@ Space space_of(const EiwShuffle::Options& options) {
   at_least(1, "reduction", options.reduction);
   if (!(options.decay >= 0 && options.decay < 1))
     throw SpecError("decay", c10::str("must be in [0, 1), got ", options.decay));
+  not_negative("margin", options.margin);
+  at_least(0, "settle", options.settle);
   auto space = image_space(options.shape);
   if (options.shape[0] < 2) throw SpecError("shape", "an image of one channel has no order; squeeze it first");
   return space;
@@ -55,6 +59,7 @@ EiwShuffle::EiwShuffle(const Options& options) : Layer(space_of(options)), optio
   } else if (options.order == "negentropy") {
     negentropy_ = register_buffer("negentropy", at::zeros({channels}));
     batches_ = register_buffer("batches", at::zeros({}, at::kLong));
+    by_negentropy_ = register_buffer("order", at::arange(channels, at::kLong));
   }
 }
 
@@ -77,12 +82,7 @@ Tensor EiwShuffle::order() const {
   torch::NoGradGuard no_grad;
   const auto options = at::TensorOptions(at::kLong).device(tensor_options().device());
   if (options_.order == "static") return at::arange(options_.shape[0], options);
-  if (negentropy_.defined()) {
-    const auto ranked = negentropy_.argsort(/*stable=*/true, 0, /*descending=*/true);
-    const auto half = options_.shape[0] / 2;
-    return at::cat({std::get<0>(ranked.narrow(0, 0, half).sort()),
-                    std::get<0>(ranked.narrow(0, half, options_.shape[0] - half).sort())});
-  }
+  if (by_negentropy_.defined()) return by_negentropy_;
   // In double precision, sum by sum: the same weights are the same order on every device, and ties stay ties.
   const auto hidden = (solver_hidden_.to(at::kDouble) * static_cast<double>(options_.shape[0])).relu();
   const auto logits = (solver_out_.to(at::kDouble) * hidden.t()).sum(1);
@@ -102,6 +102,26 @@ void EiwShuffle::measure(const Tensor& pixels) {
   const auto rate = (batches_ + 1).to(measured.scalar_type()).reciprocal().clamp_min(1 - options_.decay);
   negentropy_.add_((rate * (measured - negentropy_)).nan_to_num(0, 0, 0));
   batches_.add_(1);
+  exchange();
+}
+
+void EiwShuffle::exchange() {
+  const auto half = options_.shape[0] / 2;
+  const auto ranked = [&](const Tensor& channels, bool descending) {
+    return channels.index_select(0, negentropy_.index_select(0, channels).argsort(/*stable=*/true, 0, descending));
+  };
+  const auto kept = ranked(by_negentropy_.narrow(0, 0, half), false),
+             left = ranked(by_negentropy_.narrow(0, half, options_.shape[0] - half), true);
+  // The best of those left against the worst of those kept, the next against the next: the first pair that does not
+  // change places is followed by none that does.
+  const auto rivals = left.narrow(0, 0, half);
+  const auto unsettled = batches_ <= options_.settle;  // on the device: asking would wait for it
+  const auto wins =
+      unsettled & negentropy_.index_select(0, rivals) > negentropy_.index_select(0, kept) + options_.margin;
+  const auto stay = left.narrow(0, half, left.size(0) - half);
+  const auto sorted = [](const Tensor& channels) { return std::get<0>(channels.sort()); };
+  by_negentropy_.copy_(
+      at::cat({sorted(at::where(wins, rivals, kept)), sorted(at::cat({at::where(wins, kept, rivals), stay}))}));
 }
 
 Mapped EiwShuffle::map(const Tensor& x, const Tensor&) {

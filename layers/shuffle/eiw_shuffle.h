@@ -14,7 +14,9 @@ namespace diffeo {
 ///   static      as they come, the plain split
 ///   negentropy  by a running mean of each channel's negentropy, measured in training mode and frozen in evaluation:
 ///               the half that is least like a normal, which is what factored-out channels are taken for, goes on.
-///               Within each half the channels stay in order: only a change of halves disturbs the layers after it
+///               Two channels change places only if they differ by more than `margin`, only in the first `settle`
+///               batches, and within each half the channels stay in order: a change disturbs the layers after it, and
+///               near ties would change all the time
 ///
 /// Equal weights keep the order of the channels. The likelihood has no gradient by V1 and V2. They learn from a penalty
 /// (penalty.h) that draws w to what a second network, the guider, makes of the shuffled image, pooled over its pixels
@@ -33,13 +35,20 @@ class EiwShuffle : public Layer {
     std::string regulariser = "kl";
     int64_t reduction = 16;
     double decay = 0.99;
+    double margin = 0.01;
+    int64_t settle = 300;
     static constexpr auto fields() {
       using O = Options;
-      return std::tuple{required("shape", &O::shape, "[C, H, W]"),
-                        optional("order", &O::order, "eiw (the solver's), static (as they come) or negentropy"),
-                        optional("regulariser", &O::regulariser, "penalty of eiw: kl or as_coded"),
-                        optional("reduction", &O::reduction, "the guider has C / reduction hidden units, at least 1"),
-                        optional("decay", &O::decay, "of the running negentropy, for each batch; in [0, 1)")};
+      return std::tuple{
+          required("shape", &O::shape, "[C, H, W]"),
+          optional("order", &O::order, "eiw (the solver's), static (as they come) or negentropy"),
+          optional("regulariser", &O::regulariser, "penalty of eiw: kl or as_coded"),
+          optional("reduction", &O::reduction, "the guider has C / reduction hidden units, at least 1"),
+          optional("decay", &O::decay, "of the running negentropy, for each batch; in [0, 1)"),
+          optional("margin", &O::margin,
+                   "nats by which a channel that stays behind must exceed one that goes on to take its "
+                   "place; at least 0"),
+          optional("settle", &O::settle, "batches of training after which the order by negentropy stays as it is")};
     }
   };
 
@@ -62,11 +71,13 @@ class EiwShuffle : public Layer {
 
   Tensor solver_logits() const;
   void measure(const Tensor& pixels);
+  void exchange();
 
   Options options_;
   Tensor solver_hidden_, solver_out_;  ///< V1 (C/2, 1) and V2 (C, C/2)
   Tensor guider_hidden_, guider_out_;  ///< U1 (C/reduction, C) and U2 (C, C/reduction)
   Tensor negentropy_, batches_;        ///< running mean (C) in nats, and how many batches it has seen
+  Tensor by_negentropy_;               ///< the order that it gives (C), int64
 };
 
 /// The penalty of weights w (C), log w given, for log q (B, C): a scalar. `as_coded` is -H(w) - <w, mean over b of

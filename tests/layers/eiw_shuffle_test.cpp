@@ -163,6 +163,22 @@ TEST(EiwShuffle, NegentropyPutsTheLeastNormalChannelsFirstAndFreezesInEvaluation
   EXPECT_TRUE(torch::equal(layer->order(), before));
 }
 
+TEST(EiwShuffle, OrderByNegentropyChangesForMoreThanTheMarginAndUntilItSettles) {
+  torch::manual_seed(seed);
+  const auto normal = torch::randn({64, 2, 8, 8}), rings = normal.sign() + 0.1 * torch::randn({64, 2, 8, 8});
+  const auto image = [&](const Tensor& first, const Tensor& last) { return torch::cat({first, last}, 1); };
+  const auto first_after = [&](double margin, int64_t settle, int64_t normal_first) {
+    EiwShuffle layer({.shape = {4, 8, 8}, .order = "negentropy", .decay = 0.5, .margin = margin, .settle = settle});
+    for (int64_t batch = 0; batch < normal_first; ++batch) layer.forward(image(rings, normal));
+    for (int64_t batch = 0; batch < 20; ++batch) layer.forward(image(normal, rings));
+    return layer.order()[0].item<int64_t>();
+  };
+  EXPECT_EQ(first_after(0.01, 300, 1), 2);
+  EXPECT_EQ(first_after(10, 300, 1), 0) << "nothing differs by 10 nats";
+  EXPECT_EQ(first_after(0.01, 1, 1), 0) << "it has settled";
+  EXPECT_EQ(first_after(0.01, 0, 0), 0) << "it never moves";
+}
+
 TEST(Negentropy, IsThatOfKnownDistributions) {
   torch::manual_seed(seed);
   const int64_t n = 20000;
