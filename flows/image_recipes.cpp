@@ -16,14 +16,17 @@ Json channelwise(const Shape& shape, const Json& layer) {
 Json coupling(const RecipeOptions& o, const Shape& shape, int64_t i) {
   // As in the flows of rows: the log scale of a value is bounded over the whole flow.
   const auto cap = std::min(2.0, 16.0 / static_cast<double>(o.layers * o.levels));
-  return {
-      {"type", "image_coupling"},
-      {"shape", shape},
-      {"map", {{"type", "affine"}, {"cap", cap}}},
-      {"net",
-       {{"type", o.net}, {"width", o.width}, {"depth", o.depth}, {"activation", o.activation}, {"init_scale", 1e-3}}},
-      {"flip", i % 2 == 1},
-      {"context", o.context}};
+  return {{"type", "image_coupling"},
+          {"shape", shape},
+          {"map", {{"type", "affine"}, {"cap", cap}}},
+          {"net",
+           {{"type", o.net},
+            {"width", o.width},
+            {"depth", o.depth},
+            {"activation", o.activation},
+            {"init_scale", o.init_scale > 0 ? o.init_scale : 1e-3}}},
+          {"flip", i % 2 == 1},
+          {"context", o.context}};
 }
 
 void add_steps(Layers& layers, const RecipeOptions& o, const Shape& shape, int64_t level) {

@@ -5,12 +5,13 @@
 
 #include "diffeo/flows/image_recipes.h"
 #include "diffeo/flows/recipe_defaults.h"
+#include "diffeo/layers/base/ranges.h"
 
 namespace diffeo {
 
 RecipeOptions filled(const std::string& name, const RecipeOptions& given, const RecipeOptions& standard) {
   auto options = given;
-  const std::vector<std::string> common{"features", "context", "dropout", "precision", "base", "seed"};
+  const std::vector<std::string> common{"features", "context", "dropout", "init_scale", "precision", "base", "seed"};
   const auto fill = [&](const auto& field) {
     using T = std::remove_cvref_t<decltype(options.*(field.member))>;
     if (std::find(common.begin(), common.end(), field.name) != common.end()) return;
@@ -23,6 +24,9 @@ RecipeOptions filled(const std::string& name, const RecipeOptions& given, const 
   std::apply([&](const auto&... field) { (fill(field), ...); }, RecipeOptions::fields());
   at_least(1, "features", options.features);
   at_least(0, "context", options.context);
+  not_negative("init_scale", options.init_scale);
+  if (options.init_scale > 0 && standard.width == 0)
+    throw SpecError("init_scale", c10::str("has no meaning for ", name));
   if (standard.layers > 0) at_least(1, "layers", options.layers);
   return options;
 }
@@ -42,6 +46,7 @@ Json net_of(const RecipeOptions& o) {
   Json net = {
       {"type", o.net}, {"width", o.width}, {"depth", o.depth}, {"activation", o.activation}, {"dropout", o.dropout}};
   if (!o.precision.empty()) net["precision"] = o.precision;
+  if (o.init_scale > 0) net["init_scale"] = o.init_scale;
   return net;
 }
 
@@ -65,10 +70,10 @@ Json affine_of(const RecipeOptions& o) {
   return {{"type", "affine"}, {"cap", std::min(2.0, 16.0 / static_cast<double>(o.layers))}};
 }
 
-/// Starts at the identity to a thousandth, as Kingma and Dhariwal start theirs at it.
+/// Starts at the identity to a thousandth, unless told otherwise, as Kingma and Dhariwal start theirs at it.
 Json affine_coupling(const RecipeOptions& o, int64_t i) {
   auto layer = coupling(o, i, affine_of(o));
-  layer["net"]["init_scale"] = 1e-3;
+  if (o.init_scale == 0) layer["net"]["init_scale"] = 1e-3;
   return layer;
 }
 

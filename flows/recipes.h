@@ -15,7 +15,7 @@ struct RecipeOptions {
   int64_t depth = 0;
   std::string net;
   std::string activation;
-  double dropout = 0;
+  double dropout = 0, init_scale = 0;
   std::string precision;
   int64_t bins = 0;
   double bound = 0;
@@ -45,6 +45,10 @@ struct RecipeOptions {
         optional("net", &O::net, "mlp or residual; of images: conv or gated_residual"),
         optional("activation", &O::activation, "activation of the conditioners"),
         optional("dropout", &O::dropout, "dropout of the conditioners"),
+        optional(
+            "init_scale", &O::init_scale,
+            "factor on the initial weights of the conditioners' last map: small starts the flow near the identity, "
+            "1 far from it; 0: 0.001 for affine couplings, else 0.1"),
         optional("precision", &O::precision, "full, or bfloat16 for the products inside of conditioners"),
         optional("bins", &O::bins, "bins of the splines"),
         optional("bound", &O::bound, "the splines act on [-bound, bound]"),

@@ -30,6 +30,30 @@ double integral(Distribution& flow, int64_t per_axis, const Tensor& context = {}
   return sum;
 }
 
+TEST(RecipeOptions, InitScaleReachesEveryConditioner) {
+  const auto scales = [](const std::string& name, double scale) {
+    std::vector<double> found;
+    const auto spec = recipe(name, {.features = 4, .layers = 2, .init_scale = scale});
+    for (const auto& layer : spec["layers"])
+      if (layer.contains("net")) found.push_back(layer["net"].value("init_scale", 0.1));
+    return found;
+  };
+  for (const std::string name : {"realnvp", "nice", "nsf", "maf"}) {
+    EXPECT_EQ(scales(name, 0.5), std::vector<double>(2, 0.5)) << name;
+    EXPECT_EQ(scales(name, 0), std::vector<double>(2, name == "realnvp" ? 1e-3 : 0.1)) << name;
+  }
+  const auto refused = [](const std::string& name, double scale) {
+    try {
+      recipe(name, {.features = 4, .init_scale = scale});
+    } catch (const SpecError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(refused("ebflow", 1).find("init_scale: has no meaning for ebflow"), std::string::npos);
+  EXPECT_NE(refused("nsf", -1).find("init_scale: must not be negative"), std::string::npos);
+}
+
 class Recipes : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Recipes, DrawnPointsHaveTheDensityThatTheyCameWith) {
