@@ -1,3 +1,4 @@
+#include "diffeo/apps/images.h"
 #include "diffeo/apps/output.h"
 #include "diffeo/apps/plot.h"
 #include "diffeo/apps/png.h"
@@ -28,18 +29,7 @@ void check_picture(const PlotOptions& options) {
 /// How the images of a table lie in its rows.
 ImageRows images_in(const PlotOptions& options, const std::string& where, const TableInfo& info) {
   const auto columns = static_cast<int64_t>(info.columns.size());
-  std::optional<ImageRows> images;
-  if (options.image.empty()) {
-    images = image_rows(where, info.image_shape);
-    check(images.has_value(), where, ": does not say that its rows are images; give their shape with --image C,H,W");
-  } else {
-    check(options.image.size() == 3, "--image: expected C,H,W, got ", Json(options.image).dump());
-    images = ImageRows{options.image, "nchw"};
-  }
-  if (!options.layout.empty()) images->layout = options.layout;
-  check(images->size() == columns, where, ": images of shape [", c10::Join(", ", images->shape), "] have ",
-        images->size(), " numbers, but its rows have ", columns);
-  return *images;
+  return required(images_of_rows(options.image, options.layout, where, info.image_shape, columns), where + ":");
 }
 
 /// Images (rows * columns, H, W, C), as bytes, in a grid on white.

@@ -6,6 +6,7 @@
 
 #include "diffeo/apps/command.h"
 #include "diffeo/apps/dependence.h"
+#include "diffeo/apps/images.h"
 #include "diffeo/apps/output.h"
 #include "diffeo/apps/progress.h"
 #include "diffeo/apps/signals.h"
@@ -146,20 +147,8 @@ bool of_images(const Wishes& wishes) {
 /// How images lie in the rows, as the user or the file says; nothing where they are none. Throws Error if that is not
 /// clear or does not fit the columns.
 std::optional<ImageRows> images_of(const Wishes& wishes, const Splits& splits) {
-  const auto columns = static_cast<int64_t>(splits.columns.size());
-  std::optional<ImageRows> images;
-  if (!wishes.recipe.image.empty()) {
-    check(wishes.recipe.image.size() == 3, "--image: expected C,H,W, got ", Json(wishes.recipe.image).dump());
-    images = ImageRows{.shape = wishes.recipe.image};
-  } else {
-    images = image_rows(wishes.data.file, splits.image_shape);
-  }
-  if (!images) return std::nullopt;
-  if (!wishes.recipe.layout.empty()) images->layout = wishes.recipe.layout;
-  check_choice("--layout", images->layout, {"nchw", "nhwc"});
-  check(images->size() == columns, wishes.data.file, ": images of shape [", c10::Join(", ", images->shape), "] have ",
-        images->size(), " values, but the data have ", columns, " columns");
-  return images;
+  return images_of_rows(wishes.recipe.image, wishes.recipe.layout, wishes.data.file, splits.image_shape,
+                        static_cast<int64_t>(splits.columns.size()));
 }
 
 /// The same for what is only noted: nothing where it is not clear.
@@ -216,10 +205,8 @@ Json spec_of(const Wishes& wishes, const Splits& splits) {
     how.preprocess = "none";
   auto layers = preprocessing(how, splits.columns, *splits.train);
   if (learns_noise(how)) {
-    const auto images = images_of(wishes, splits);
-    check(images.has_value(), "--dequantize variational: ", wishes.data.file,
-          " does not say that its rows are images; give their shape with --image C,H,W");
-    layers.insert(layers.begin(), image_dequantization(*images));
+    const auto images = required(images_of(wishes, splits), "--dequantize variational: " + wishes.data.file);
+    layers.insert(layers.begin(), image_dequantization(images));
   }
   for (const auto& layer : spec["layers"]) layers.push_back(layer);
   spec["layers"] = layers;
@@ -387,10 +374,7 @@ int run(const Command& command, Wishes& wishes) {
 
   auto model = description(wishes, splits, spec_of(wishes, splits), dtype);
   if (wishes.preprocess.flip) {
-    const auto images = images_of(wishes, splits);
-    check(images.has_value(), "--flip: ", wishes.data.file,
-          " does not say that its rows are images; give their shape with --image C,H,W");
-    splits.train = flipped(splits.train, *images);
+    splits.train = flipped(splits.train, required(images_of(wishes, splits), "--flip: " + wishes.data.file));
   }
   at::manual_seed(command.common().seed);  // nothing that was read above may change the first weights
   auto flow = build_flow(model.spec);
