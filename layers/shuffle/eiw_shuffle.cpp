@@ -91,6 +91,8 @@ Tensor EiwShuffle::order() const {
 
 void EiwShuffle::measure(const Tensor& pixels) {
   torch::NoGradGuard no_grad;
+  // Nothing is left to find out. Another device does the same without being asked, which would wait for it.
+  if (batches_.is_cpu() && batches_.item<int64_t>() >= options_.settle) return;
   auto values = pixels.detach().reshape({-1, options_.shape[0]});
   auto step = std::max<int64_t>(1, (values.size(0) + most_values - 1) / most_values);
   // No multiple of an image's side: the same column or row of every image would be taken.
@@ -99,10 +101,11 @@ void EiwShuffle::measure(const Tensor& pixels) {
   if (values.size(0) < least_values) return;
   const auto measured = negentropy(values);
   // A plain mean of the first batches, then a running one; a batch that is not finite is left out.
-  const auto rate = (batches_ + 1).to(measured.scalar_type()).reciprocal().clamp_min(1 - options_.decay);
+  const auto rate = (batches_ + 1).to(measured.scalar_type()).reciprocal().clamp_min(1 - options_.decay) *
+                    (batches_ < options_.settle);
   negentropy_.add_((rate * (measured - negentropy_)).nan_to_num(0, 0, 0));
-  batches_.add_(1);
-  exchange();
+  batches_.add_(1).clamp_max_(options_.settle);
+  exchange();  // no channel moves once the negentropy stands still
 }
 
 void EiwShuffle::exchange() {
@@ -115,9 +118,7 @@ void EiwShuffle::exchange() {
   // The best of those left against the worst of those kept, the next against the next: the first pair that does not
   // change places is followed by none that does.
   const auto rivals = left.narrow(0, 0, half);
-  const auto unsettled = batches_ <= options_.settle;  // on the device: asking would wait for it
-  const auto wins =
-      unsettled & negentropy_.index_select(0, rivals) > negentropy_.index_select(0, kept) + options_.margin;
+  const auto wins = negentropy_.index_select(0, rivals) > negentropy_.index_select(0, kept) + options_.margin;
   const auto stay = left.narrow(0, half, left.size(0) - half);
   const auto sorted = [](const Tensor& channels) { return std::get<0>(channels.sort()); };
   by_negentropy_.copy_(

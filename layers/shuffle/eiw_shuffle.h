@@ -12,11 +12,11 @@ namespace diffeo {
 ///   eiw         by the weights that a network without data, the solver, makes of the number of channels,
 ///               w = softmax(V2 relu(V1 C)): the paper's
 ///   static      as they come, the plain split
-///   negentropy  by a running mean of each channel's negentropy, measured in training mode and frozen in evaluation:
-///               the half that is least like a normal, which is what factored-out channels are taken for, goes on.
-///               Two channels change places only if they differ by more than `margin`, only in the first `settle`
-///               batches, and within each half the channels stay in order: a change disturbs the layers after it, and
-///               near ties would change all the time
+///   negentropy  by a running mean of each channel's negentropy, measured in the first `settle` batches of training and
+///               frozen after them: the half that is least like a normal, which is what factored-out channels are taken
+///               for, goes on. Two channels change places only if they differ by more than `margin`, and within each
+///               half the channels stay in order: a change disturbs the layers after it, and near ties would change all
+///               the time
 ///
 /// Equal weights keep the order of the channels. The likelihood has no gradient by V1 and V2. They learn from a penalty
 /// (penalty.h) that draws w to what a second network, the guider, makes of the shuffled image, pooled over its pixels
@@ -39,16 +39,16 @@ class EiwShuffle : public Layer {
     int64_t settle = 300;
     static constexpr auto fields() {
       using O = Options;
-      return std::tuple{
-          required("shape", &O::shape, "[C, H, W]"),
-          optional("order", &O::order, "eiw (the solver's), static (as they come) or negentropy"),
-          optional("regulariser", &O::regulariser, "penalty of eiw: kl or as_coded"),
-          optional("reduction", &O::reduction, "the guider has C / reduction hidden units, at least 1"),
-          optional("decay", &O::decay, "of the running negentropy, for each batch; in [0, 1)"),
-          optional("margin", &O::margin,
-                   "nats by which a channel that stays behind must exceed one that goes on to take its "
-                   "place; at least 0"),
-          optional("settle", &O::settle, "batches of training after which the order by negentropy stays as it is")};
+      return std::tuple{required("shape", &O::shape, "[C, H, W]"),
+                        optional("order", &O::order, "eiw (the solver's), static (as they come) or negentropy"),
+                        optional("regulariser", &O::regulariser, "penalty of eiw: kl or as_coded"),
+                        optional("reduction", &O::reduction, "the guider has C / reduction hidden units, at least 1"),
+                        optional("decay", &O::decay, "of the running negentropy, for each batch; in [0, 1)"),
+                        optional("margin", &O::margin,
+                                 "nats by which a channel that stays behind must exceed one that goes on to take its "
+                                 "place; at least 0"),
+                        optional("settle", &O::settle,
+                                 "batches of training after which negentropy is measured no more and its order stays")};
     }
   };
 
