@@ -82,7 +82,7 @@ Tensor EiwShuffle::order() const {
   torch::NoGradGuard no_grad;
   const auto options = at::TensorOptions(at::kLong).device(tensor_options().device());
   if (options_.order == "static") return at::arange(options_.shape[0], options);
-  if (by_negentropy_.defined()) return by_negentropy_;
+  if (by_negentropy_.defined()) return by_negentropy_.clone();  // a graph may keep it, and the buffer changes
   // In double precision, sum by sum: the same weights are the same order on every device, and ties stay ties.
   const auto hidden = (solver_hidden_.to(at::kDouble) * static_cast<double>(options_.shape[0])).relu();
   const auto logits = (solver_out_.to(at::kDouble) * hidden.t()).sum(1);

@@ -167,6 +167,10 @@ TEST(EiwShuffle, OrderByNegentropyChangesForMoreThanTheMarginAndUntilItSettles) 
   torch::manual_seed(seed);
   const auto normal = torch::randn({64, 2, 8, 8}), rings = normal.sign() + 0.1 * torch::randn({64, 2, 8, 8});
   const auto image = [&](const Tensor& first, const Tensor& last) { return torch::cat({first, last}, 1); };
+  EiwShuffle changing({.shape = {4, 8, 8}, .order = "negentropy"});
+  const auto before = changing.order();
+  changing.forward(image(normal, rings));
+  EXPECT_NE(before[0].item<int64_t>(), changing.order()[0].item<int64_t>()) << "a graph may keep the earlier one";
   const auto first_after = [&](double margin, int64_t settle, int64_t normal_first) {
     EiwShuffle layer({.shape = {4, 8, 8}, .order = "negentropy", .decay = 0.5, .margin = margin, .settle = settle});
     for (int64_t batch = 0; batch < normal_first; ++batch) layer.forward(image(rings, normal));
