@@ -35,7 +35,7 @@ std::string reason();
 /// Notes the place of a call, for end_cleanly_on_damaged_files.
 void note_place(const std::string& where);
 
-/// Makes one call; a negative result becomes an Error.
+/// Makes one call; a negative result becomes an Error: `where` (file and object), `what` failed, and HDF5's reason.
 template <class Call>
 auto call(const std::string& where, const char* what, Call&& body) {
   Session session;

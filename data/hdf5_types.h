@@ -1,6 +1,7 @@
 #pragma once
 
-// HDF5's types, in files and in memory. For the sources hdf5*.cpp only.
+// HDF5's types, in files and in memory. For the sources hdf5*.cpp only. Every function throws Error where HDF5 refuses,
+// beginning with `where`, the file and object.
 
 #include "diffeo/data/hdf5_call.h"
 

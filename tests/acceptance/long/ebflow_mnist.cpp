@@ -156,7 +156,11 @@ int main(int argc, char** argv) {
   };
   if (argc > 4) {
     std::erase_if(methods, [&](const Method& method) { return method.name != std::string(argv[3]); });
-    methods.at(0).learning_rate = std::atof(argv[4]);
+    if (methods.empty()) {
+      std::printf("unknown method %s; see the table of methods in ebflow_mnist.cpp\n", argv[3]);
+      return 2;
+    }
+    methods[0].learning_rate = std::atof(argv[4]);
     for (const char* scale : {"sigma", "xi"})
       if (argc > 5 && methods[0].objective.contains(scale)) methods[0].objective[scale] = std::atof(argv[5]);
   }
